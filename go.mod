@@ -1,0 +1,5 @@
+module weir.dev/weir
+
+go 1.26.0
+
+require github.com/redis/rueidis v1.0.79
