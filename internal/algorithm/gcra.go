@@ -1,0 +1,162 @@
+package algorithm
+
+import (
+	"math/bits"
+
+	"weir.dev/weir"
+)
+
+// TAT is the state of GCRA and LeakyBucket: the theoretical arrival time, Micros +
+// Rem/Den microseconds. The zero TAT is a key never seen.
+type TAT struct{ Micros, Rem, Den int64 }
+
+// span is a length of time: us + rem/den microseconds, 0 <= rem < den, of a den known
+// from where it is used.
+type span struct{ us, rem int64 }
+
+func (s span) cmp(o span) int64 {
+	if s.us != o.us {
+		return s.us - o.us
+	}
+	return s.rem - o.rem
+}
+
+func (s span) add(o span, den int64) span {
+	s.us, s.rem = s.us+o.us, s.rem+o.rem
+	if s.rem >= den {
+		s.us, s.rem = s.us+1, s.rem-den
+	}
+	return s
+}
+
+func (s span) sub(o span, den int64) span {
+	s.us, s.rem = s.us-o.us, s.rem-o.rem
+	if s.rem < 0 {
+		s.us, s.rem = s.us-1, s.rem+den
+	}
+	return s
+}
+
+func (s span) ceil() int64 {
+	if s.rem > 0 {
+		return s.us + 1
+	}
+	return s.us
+}
+
+func cost(e *weir.Emission, units int64) span {
+	us, rem := e.Span(units)
+	return span{us, rem}
+}
+
+// ahead returns how far t is ahead of now under an emission: 0 if it is not, and at
+// most the tolerance and one period, which is as far as a reservation can reach. It
+// reports whether that bound cut it short, as it does after a limit has shrunk. A
+// remainder in other parts than the emission's is rounded up to a whole microsecond.
+func (t TAT) ahead(e *weir.Emission, now, period int64) (span, bool) {
+	s := span{t.Micros - now, t.Rem}
+	if t.Den != e.Den && t.Rem > 0 {
+		s = span{s.us + 1, 0}
+	}
+	if s.us < 0 {
+		return span{}, false
+	}
+	if most := (span{e.TolMicros + period, e.TolRem}); s.cmp(most) > 0 {
+		return most, true
+	}
+	return s, false
+}
+
+// tolerance returns how far ahead of now the ask may leave the key: the burst's worth,
+// beyond it MaxWait for GCRA, and for a LeakyBucket no further than MaxWait and its own cost.
+func tolerance(ask *weir.Ask, e *weir.Emission, units int64) span {
+	tol, wait := span{e.TolMicros, e.TolRem}, ask.MaxWait.Microseconds()
+	if wait == 0 {
+		return tol
+	}
+	if ask.Limit.Algorithm() != weir.LeakyBucket {
+		tol.us += wait
+		return tol
+	}
+	if own := cost(e, units).add(span{wait, 0}, e.Den); own.cmp(tol) < 0 {
+		return own
+	}
+	return tol
+}
+
+// TakeGCRA decides by GCRA or LeakyBucket: a request is admitted if the theoretical
+// arrival time after it is within the tolerance of now. It returns the state to keep
+// and whether that differs from t. The cost is tested before it is added, so a large
+// one cannot overdraw.
+func TakeGCRA(t TAT, now int64, ask *weir.Ask) (TAT, Verdict, bool) {
+	v := Verdict{At: now}
+	e := ask.Limit.Emission()
+	if e.Den == 0 { // a limit of 0 units
+		return t, v, false
+	}
+	d, clamped := t.ahead(&e, now, ask.Limit.Period().Microseconds())
+	if n := wanted(ask); n <= ask.Limit.Capacity() {
+		v.Allowed = d.add(cost(&e, n), e.Den).cmp(tolerance(ask, &e, n)) <= 0
+	}
+	if v.Allowed {
+		v.Taken = ask.Cost
+		if ask.Partial {
+			most := ask.Limit.Capacity()
+			v.Taken = min(ask.Cost, most, units(&e, tolerance(ask, &e, most).sub(d, e.Den)))
+		}
+	}
+	if v.Taken > 0 || clamped && ask.Cost > 0 {
+		d = d.add(cost(&e, v.Taken), e.Den)
+		return TAT{now + d.us, d.rem, e.Den}, v, true
+	}
+	return t, v, false
+}
+
+// units returns how many whole units fit into a span of an emission.
+func units(e *weir.Emission, s span) int64 {
+	if s.us < 0 {
+		return 0
+	}
+	if e.Rem == 0 {
+		return s.us / e.Micros
+	}
+	per := uint64(e.Micros)*uint64(e.Den) + uint64(e.Rem) // the reduced period: below 2^53
+	hi, lo := bits.Mul64(uint64(s.us), uint64(e.Den))
+	lo, carry := bits.Add64(lo, uint64(s.rem), 0)
+	if hi += carry; hi >= per {
+		return weir.MaxUnits
+	}
+	q, _ := bits.Div64(hi, lo, per)
+	return int64(min(q, weir.MaxUnits))
+}
+
+// DescribeGCRA puts a verdict into words: t is the state after it.
+func DescribeGCRA(t TAT, v Verdict, ask *weir.Ask) weir.Decision {
+	d := weir.Decision{Allowed: v.Allowed, Taken: v.Taken, AtMicros: v.At}
+	e := ask.Limit.Emission()
+	if e.Den == 0 {
+		d.RetryAfter = weir.Never
+		return d
+	}
+	tol := span{e.TolMicros, e.TolRem}
+	ahead, _ := t.ahead(&e, v.At, ask.Limit.Period().Microseconds())
+	d.Remaining = units(&e, tol.sub(ahead, e.Den))
+	d.ResetAfter = micros(ahead.ceil())
+	switch {
+	case !v.Allowed && hopeless(ask):
+		d.RetryAfter = weir.Never
+	case !v.Allowed:
+		n := wanted(ask)
+		late := ahead.add(cost(&e, n), e.Den).sub(tolerance(ask, &e, n), e.Den)
+		d.RetryAfter = micros(late.ceil())
+	case ask.Limit.Algorithm() == weir.LeakyBucket:
+		if v.Taken > 0 {
+			d.Delay = micros(ahead.sub(cost(&e, v.Taken), e.Den).ceil())
+		}
+	case ahead.cmp(tol) > 0:
+		if v.Taken > 0 {
+			d.Delay = micros(ahead.sub(tol, e.Den).ceil())
+		}
+	}
+	return d
+}
