@@ -49,10 +49,15 @@ func cost(e *weir.Emission, units int64) span {
 	return span{us, rem}
 }
 
+// stepBack is how far, in microseconds, the clock may step back without minting units.
+// Within it, a state that seems too far ahead is left as it is.
+const stepBack = 1_000_000
+
 // ahead returns how far t is ahead of now under an emission: 0 if it is not, and at
-// most the tolerance and one period, which is as far as a reservation can reach. It
-// reports whether that bound cut it short, as it does after a limit has shrunk. A
-// remainder in other parts than the emission's is rounded up to a whole microsecond.
+// most the tolerance, one period, which is as far as a reservation can reach, and
+// stepBack: a state seen from before it was made is not one to cut short. It reports
+// whether that bound cut it short, as it does after a limit has shrunk. A remainder in
+// other parts than the emission's is rounded up to a whole microsecond.
 func (t TAT) ahead(e *weir.Emission, now, period int64) (span, bool) {
 	s := span{t.Micros - now, t.Rem}
 	if t.Den != e.Den && t.Rem > 0 {
@@ -61,7 +66,7 @@ func (t TAT) ahead(e *weir.Emission, now, period int64) (span, bool) {
 	if s.us < 0 {
 		return span{}, false
 	}
-	if most := (span{e.TolMicros + period, e.TolRem}); s.cmp(most) > 0 {
+	if most := (span{e.TolMicros + period + stepBack, e.TolRem}); s.cmp(most) > 0 {
 		return most, true
 	}
 	return s, false
