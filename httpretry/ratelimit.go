@@ -73,7 +73,7 @@ func listQuotas(list []member, h http.Header) []quota {
 	limits := map[string]int64{}
 	policies, _ := parseField(strings.Join(h[rateLimitPolicy], ", "))
 	for _, m := range policies {
-		if q, ok := m.param("q"); ok && q.kind == integer {
+		if q, ok := m.param("q"); ok && q.kind == integer && q.number >= 0 {
 			limits[m.identity()] = q.number
 			limits[m.value.text] = q.number // RateLimit may have a partition key that the policy leaves out
 		}
