@@ -25,7 +25,7 @@ func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if sent, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = sent
 	}
-	d := at.Sub(now)
+	d := min(at.Sub(now), forever)
 	return d, d > 0
 }
 

@@ -42,6 +42,7 @@ func TestEveryDraftIsRead(t *testing.T) {
 		{"custom, delta", h("X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "5"), []quota{{"", 0, 5, 5 * s}}},
 		{"custom, Unix time", h("X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1800000042"), []quota{{"", 0, 60, 42 * s}}},
 		{"custom, Unix time in ms", h("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1800000042500"), []quota{{"", 0, 0, 42500 * time.Millisecond}}},
+		{"custom, two centuries ahead", h("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "8000000000"), []quota{{"", 0, 0, forever}}},
 		{"custom, past", h("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1700000000"), []quota{{"", 0, 0, 0}}},
 		{"custom, with another hyphen", h("X-Rate-Limit-Remaining", "3", "X-Rate-Limit-Reset", "9"), []quota{{"", 3, 0, 9 * s}}},
 		{"the standard field goes first", h("RateLimit", `"api";r=1;t=2`, "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "900"), []quota{{"api", 1, 0, 2 * s}}},

@@ -137,9 +137,9 @@ func (m member) identity() string {
 func untilReset(reset int64, now time.Time) time.Duration {
 	switch {
 	case reset > 1e12:
-		return max(0, time.UnixMilli(reset).Sub(now))
+		return min(max(0, time.UnixMilli(reset).Sub(now)), forever)
 	case reset > 1e9:
-		return max(0, time.Unix(reset, 0).Sub(now))
+		return min(max(0, time.Unix(reset, 0).Sub(now)), forever)
 	}
 	return min(time.Duration(reset), forever/time.Second) * time.Second
 }
