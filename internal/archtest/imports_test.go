@@ -51,6 +51,7 @@ var mayImport = map[string][]string{
 	"server/rules":     {root},
 	"server/source":    {root, "server/rules"},
 	"server/rls":       {root, "server/rules"},
+	"server/preview":   {root, "server/rules"},
 	"server/httpcheck": {root, "server/rules", "clientip", "httplimit"},
 	"server/admin":     {root, "server/rules", "memstore", "redisstore", "lease"},
 	"server/cmd/...":   {everything},
