@@ -1,0 +1,77 @@
+// Package admin serves what operators look at: health, metrics, the rules in force, and
+// profiles of the running program.
+package admin
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/pprof"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"weir.dev/weir/server/rules"
+)
+
+// Health answers 200 and "OK" while healthy reports true, and 503 after.
+func Health(healthy func() bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !healthy() {
+			http.Error(w, "not serving", http.StatusServiceUnavailable)
+			return
+		}
+		io.WriteString(w, "OK")
+	})
+}
+
+// Metrics answers with everything gathered, in the format that the scraper asks for.
+func Metrics(gatherer prometheus.Gatherer) http.Handler {
+	return promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{})
+}
+
+// Debug is for a listener that only operators reach: /rlconfig, the rules in force; and
+// /debug/pprof/, profiles. config returns nil while there are no rules. Nothing here
+// changes anything.
+func Debug(config func() *rules.Config) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+		io.WriteString(w, "/rlconfig: the rules in force\n/debug/pprof/: profiles\n")
+	})
+	mux.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		if c := config(); c != nil {
+			writeRules(w, c)
+		}
+	})
+	mux.HandleFunc("GET /debug/pprof/", pprof.Index)
+	mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound) // a store's password may be in it
+	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
+	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
+	return mux
+}
+
+// writeRules writes a line for each limit: where it is, and how much it allows.
+func writeRules(w io.Writer, c *rules.Config) {
+	for _, r := range c.Rules() {
+		note := ""
+		if r.Shadow {
+			note = ", shadow"
+		}
+		switch {
+		case r.Unlimited:
+			fmt.Fprintf(w, "%s: %s: unlimited%s\n", r.Domain, r.Path, note)
+		case len(r.Limits) == 0:
+			fmt.Fprintf(w, "%s: %s: no limit%s\n", r.Domain, r.Path, note)
+		}
+		for _, l := range r.Limits {
+			name := ""
+			if l.Name != "" {
+				name = fmt.Sprintf(", name %q", l.Name)
+			}
+			fmt.Fprintf(w, "%s: %s: %v%s%s\n", r.Domain, r.Path, l.Limit, name, note)
+		}
+	}
+}

@@ -1,0 +1,95 @@
+package rls
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+
+	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"weir.dev/weir/server/rules"
+)
+
+// ServeHTTP answers a RateLimitRequest in protobuf's JSON with a RateLimitResponse: with
+// status 200 if it may go on and 429 if not. A request that makes no sense gets 400, one
+// that is too long 413, and 503 says that nothing could decide; these have one line of
+// text.
+func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxMessageBytes))
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	var message pb.RateLimitRequest
+	if err := protojson.Unmarshal(body, &message); err != nil {
+		s.refuse(w, fmt.Errorf("the body is no RateLimitRequest in protobuf's JSON: %w", err))
+		return
+	}
+	request, err := fromMessage(&message)
+	if err != nil {
+		s.refuse(w, err)
+		return
+	}
+	answer, err := s.Decide(r.Context(), &request)
+	switch {
+	case errors.Is(err, ErrInvalid):
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusServiceUnavailable)
+		return
+	}
+	text, err := protojson.Marshal(answer.Message())
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	if answer.OverLimit {
+		w.WriteHeader(http.StatusTooManyRequests)
+	}
+	w.Write(append(text, '\n')) // nobody is left to tell of an error
+}
+
+// refuse answers a body that is not even a request.
+func (s *Service) refuse(w http.ResponseWriter, cause error) {
+	err := fmt.Errorf("%w: %w", ErrInvalid, cause)
+	s.noteFailure(err)
+	code := http.StatusBadRequest
+	if _, ok := errors.AsType[*http.MaxBytesError](cause); ok {
+		code = http.StatusRequestEntityTooLarge
+	}
+	http.Error(w, err.Error(), code)
+}
+
+// fromMessage turns the generated type into a Request, within the same bounds as Decode.
+func fromMessage(m *pb.RateLimitRequest) (Request, error) {
+	r := Request{Domain: m.GetDomain(), Hits: m.GetHitsAddend()}
+	if len(m.GetDescriptors()) > MaxDescriptors {
+		return r, errDescriptors
+	}
+	for _, d := range m.GetDescriptors() {
+		if len(d.GetEntries()) > MaxEntries {
+			return r, errEntries
+		}
+		r.Descriptors = append(r.Descriptors, fromDescriptor(d))
+	}
+	return r, nil
+}
+
+func fromDescriptor(m *common.RateLimitDescriptor) Descriptor {
+	d := Descriptor{Refund: m.GetIsNegativeHits()}
+	for _, e := range m.GetEntries() {
+		d.Entries = append(d.Entries, rules.Entry{Key: e.GetKey(), Value: e.GetValue()})
+	}
+	if l := m.GetLimit(); l != nil {
+		d.Override = &Override{RequestsPerUnit: l.GetRequestsPerUnit(), Unit: int32(l.GetUnit()), Multiplier: l.GetUnitMultiplier().GetValue()}
+	}
+	if h := m.GetHitsAddend(); h != nil {
+		d.Hits = &h.Value
+	}
+	return d
+}
