@@ -1,23 +1,138 @@
 package rules
 
-import "weir.dev/weir"
+import (
+	"fmt"
+	"strings"
 
-type domain struct{}
+	"weir.dev/weir"
+)
+
+// domain is one domain's tree of descriptors.
+type domain struct {
+	node
+	algorithm weir.Algorithm // where a limit names none
+}
+
+// node is a level of the tree: what an entry may be, and what each of them leads to.
+type node struct {
+	exact     map[Entry]*node // with a value, wildcards as they are written among them
+	wildcards []wildcard      // in the order of the file
+	bare      map[string]*node
+	rule      *Rule // nil if a request cannot end here
+}
+
+type wildcard struct {
+	key   glob
+	value glob // nil: any
+	to    *node
+}
 
 // Match returns the rule that the entries of one descriptor match, or nil. At each
 // level an exact value goes before wildcards in the order of the file, and these
 // before a key without a value; what a level chose is never taken back. A rule
 // matches only if it is on the level of the last entry.
-func (c *Config) Match(domain string, entries []Entry) *Rule { return nil }
+//
+// The original joins key and value by "_" before it looks them up, so there the key
+// user_vip without a value meets the value vip of the key user. Here the two are apart.
+func (c *Config) Match(domain string, entries []Entry) *Rule {
+	d := c.domains[domain]
+	if d == nil {
+		return nil
+	}
+	n := &d.node
+	for _, e := range entries {
+		if n = n.child(e); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+// child returns the level that an entry leads to, or nil.
+func (n *node) child(e Entry) *node {
+	if to := n.exact[e]; to != nil {
+		return to
+	}
+	for i := range n.wildcards {
+		w := &n.wildcards[i]
+		if w.key.match(e.Key) && (w.value == nil || w.value.match(e.Value)) {
+			return w.to
+		}
+	}
+	return n.bare[e.Key]
+}
 
 // Override returns the rule that stands for the limit which a request brings along
-// for a descriptor, whatever the descriptor matches. It is nil for an unknown domain,
-// where the original ignores such limits. The error says what is wrong with o.
+// for a descriptor. It has the path of the rule that the entries match, if they match
+// one, but nothing else of it, and its state is apart from that of all rules, one for
+// each unit. It is nil for an unknown domain, where the original ignores such limits.
+// The error says what is wrong with o.
 func (c *Config) Override(domain string, entries []Entry, o Override) (*Rule, error) {
-	return nil, nil
+	d := c.domains[domain]
+	if d == nil {
+		return nil, nil
+	}
+	if o.Unit.Period() == 0 {
+		return nil, fmt.Errorf("the request's own limit has the unit %v: write %s", o.Unit, instead("", unitNames))
+	}
+	limit := weir.Per(int64(o.RequestsPerUnit), o.Unit.Period()).By(d.algorithm)
+	if err := limit.Validate(); err != nil {
+		return nil, fmt.Errorf("the request's own limit: %w", err)
+	}
+	path := overridePath
+	if matched := c.Match(domain, entries); matched != nil {
+		path = matched.Path
+	}
+	return &Rule{
+		Domain: domain,
+		Path:   path,
+		Limits: []Limit{{
+			Limit:           limit,
+			StateName:       stateName(domain, overridePath+o.Unit.String(), 0),
+			RequestsPerUnit: o.RequestsPerUnit,
+			Unit:            o.Unit,
+			Multiplier:      1,
+		}},
+	}, nil
 }
 
 // Key returns who a request's entries are, for the state of the rule they matched.
 // Different entries give different keys, but that at a level with share_threshold all
 // values are one.
-func (r *Rule) Key(entries []Entry) weir.Key { return weir.Key{} }
+func (r *Rule) Key(entries []Entry) weir.Key {
+	var few [16]string
+	parts := few[:0]
+	for i, e := range entries {
+		value := e.Value
+		if i < len(r.Shared) && r.Shared[i] != "" {
+			value = r.Shared[i]
+		}
+		parts = append(parts, e.Key, value)
+	}
+	return weir.Parts(parts...)
+}
+
+// glob is a pattern: the texts between its stars, each of which stands for any text.
+// A glob of one text is that text.
+type glob []string
+
+func makeGlob(pattern string) glob { return strings.Split(pattern, "*") }
+
+func (g glob) match(s string) bool {
+	first, last := g[0], g[len(g)-1]
+	if len(g) == 1 {
+		return s == first
+	}
+	if len(s) < len(first)+len(last) || !strings.HasPrefix(s, first) || !strings.HasSuffix(s, last) {
+		return false
+	}
+	s = s[len(first) : len(s)-len(last)]
+	for _, text := range g[1 : len(g)-1] {
+		i := strings.Index(s, text)
+		if i < 0 {
+			return false
+		}
+		s = s[i+len(text):]
+	}
+	return true
+}

@@ -76,9 +76,11 @@ type Rule struct {
 	// Metadata is what a passed request's answer carries, or nil: null, bool, number,
 	// string, []any and map[string]any.
 	Metadata map[string]any
-
-	valueToMetric []bool   // at each level, whether the request's value goes into the metric
-	shared        []string // at each level, the pattern that stands for all values, or ""
+	// ValueToMetric says for each level whether the request's value goes into the metric.
+	ValueToMetric []bool
+	// Shared has for each level the pattern that stands for all values it takes
+	// (share_threshold), or "".
+	Shared []string
 }
 
 // Limit is one limit of a Rule.

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -36,6 +37,30 @@ var units = [...]struct {
 	{"month", 30 * day},
 	{"year", 365 * day},
 	{"week", 7 * day},
+}
+
+// unitNames are what configuration may write, in order of length.
+var unitNames = []string{"second", "minute", "hour", "day", "week", "month", "year"}
+
+// parseUnit returns the unit of that name in any case, or false.
+func parseUnit(name string) (Unit, bool) {
+	for u := UnitSecond; int(u) < len(units); u++ {
+		if strings.EqualFold(name, units[u].name) {
+			return u, true
+		}
+	}
+	return UnitUnknown, false
+}
+
+// inUnits says a period as a number of the longest unit up to a day that divides it:
+// what every proxy knows. What is not in whole seconds is UnitUnknown.
+func inUnits(period time.Duration) (u Unit, multiplier uint32) {
+	for _, u := range []Unit{UnitDay, UnitHour, UnitMinute, UnitSecond} {
+		if period%u.Period() == 0 {
+			return u, uint32(period / u.Period())
+		}
+	}
+	return UnitUnknown, 0
 }
 
 // String returns the unit as configuration writes it: "minute".
