@@ -73,8 +73,8 @@ func (l *Log) add(t int64, n int) {
 	}
 }
 
-// untake forgets the newest n entries: the undo of an add.
-func (l *Log) untake(n int) { l.n -= n }
+// Untake forgets the newest n entries: the undo of a TakeLog that took them.
+func (l *Log) Untake(n int) { l.n -= n }
 
 // remove forgets up to n entries made at t, and returns how many.
 func (l *Log) remove(t int64, n int) int {
