@@ -128,28 +128,24 @@ func (f Format) parseText(line string) (r Record, err error) {
 	r.Fields = [fieldCount]string{
 		Addr: bareAddr(host), User: orDash(user), Method: method, Path: path, Status: status, Bytes: size,
 	}
-	if f == Common {
-		return r, nil
+	if f != Common {
+		r.Fields[Agent] = agentIn(rest)
 	}
-	return r, f.parseTail(&r, rest)
+	return r, nil
 }
 
-// parseTail reads what Combined adds to Common. Where the format is to be detected, a
-// line that ends here is Common.
-func (f Format) parseTail(r *Record, rest string) error {
-	if f == Detect && !strings.HasPrefix(rest, `"`) {
-		return nil
-	}
-	_, rest, err := cutQuoted(rest, "referer")
+// agentIn returns the user agent from what Combined adds to Common, or "" where that is
+// missing or cut short: the request is none the less one for who does not ask the agent.
+func agentIn(tail string) string {
+	_, rest, err := cutQuoted(tail, "referer")
 	if err != nil {
-		return err
+		return ""
 	}
 	agent, _, err := cutQuoted(strings.TrimPrefix(rest, " "), "user agent")
 	if err != nil {
-		return err
+		return ""
 	}
-	r.Fields[Agent] = orDash(agent)
-	return nil
+	return orDash(agent)
 }
 
 // cutQuoted takes a quoted text from the front of s, in which a backslash protects the
