@@ -25,7 +25,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var message pb.RateLimitRequest
 	if err := protojson.Unmarshal(body, &message); err != nil {
-		s.refuse(w, fmt.Errorf("the body is no RateLimitRequest in protobuf's JSON: %w", err))
+		s.refuse(w, fmt.Errorf("the body is no RateLimitRequest in protobuf's JSON: %.200s", err.Error()))
 		return
 	}
 	request, err := fromMessage(&message)

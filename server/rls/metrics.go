@@ -141,6 +141,7 @@ type watchedStore struct {
 	weir.Store
 	metrics *metrics
 	log     *slog.Logger
+	class   func(error) string
 	faults  sampler
 }
 
@@ -175,19 +176,21 @@ func firstFault(decisions []weir.Decision, err error) error {
 // note counts a question without an answer. Clients can make as many as they like while
 // a store is away, so the log has one a second.
 func (w *watchedStore) note(err error) {
-	class := classOf(err)
+	class := w.classOf(err)
 	w.metrics.storeErrors.WithLabelValues(class).Inc()
 	if w.faults.ready(time.Now()) {
 		w.log.Error("the store could not decide; others within a second are only counted", "class", class, "error", err)
 	}
 }
 
-// classOf returns a store's own name for the kind of an error, from its closed list.
-func classOf(err error) string {
-	var classed interface{ Class() string }
+// classOf returns the store's own name for the kind of an error, where it has one.
+func (w *watchedStore) classOf(err error) string {
+	if w.class != nil {
+		if class := w.class(err); class != "" {
+			return class
+		}
+	}
 	switch {
-	case errors.As(err, &classed):
-		return classed.Class()
 	case errors.Is(err, context.Canceled):
 		return "canceled"
 	case errors.Is(err, context.DeadlineExceeded):

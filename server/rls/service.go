@@ -33,14 +33,29 @@ type Service struct {
 	faults  sampler // of the log
 }
 
-// New returns a service that keeps its counters in store and registers its metrics with
-// registry. Until SetRules it can decide nothing.
-func New(store weir.Store, registry prometheus.Registerer, log *slog.Logger) (*Service, error) {
+// Options of a Service.
+type Options struct {
+	Registry prometheus.Registerer // where its metrics are registered; nil: nowhere
+	Log      *slog.Logger          // nil: no log
+	// StoreErrorClass names the kind of a store's error, for metrics; the names are a
+	// closed set, and "" is one that it does not know. Nil knows none.
+	StoreErrorClass func(error) string
+}
+
+// New returns a service that keeps its counters in store. Until SetRules it can decide
+// nothing. The error says that the metrics cannot be registered.
+func New(store weir.Store, opts Options) (*Service, error) {
 	m := newMetrics()
-	if err := m.register(registry); err != nil {
-		return nil, err
+	if opts.Registry != nil {
+		if err := m.register(opts.Registry); err != nil {
+			return nil, err
+		}
 	}
-	return &Service{store: &watchedStore{Store: store, metrics: m, log: log}, log: log, metrics: m}, nil
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	watched := &watchedStore{Store: store, metrics: m, log: opts.Log, class: opts.StoreErrorClass}
+	return &Service{store: watched, log: opts.Log, metrics: m}, nil
 }
 
 // SetRules makes the service decide by config from now on. Requests under way end by the

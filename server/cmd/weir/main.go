@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"syscall"
@@ -14,9 +15,21 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := newRootCommand().ExecuteContext(ctx); err != nil {
-		os.Exit(1)
+		status := 1
+		if exit, ok := errors.AsType[exitError](err); ok {
+			status = exit.status
+		}
+		os.Exit(status)
 	}
 }
+
+// exitError is an error with an exit status of its own; others exit with 1.
+type exitError struct {
+	status int
+	error
+}
+
+func (e exitError) Unwrap() error { return e.error }
 
 // newRootCommand returns the command line, every command with its flags.
 func newRootCommand() *cobra.Command {
@@ -27,7 +40,11 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: false,
 	}
 	root.AddCommand(
-	// each command is made in the file of its name
+		// each command is made in the file of its name
+		newServeCommand(),
+		newAskCommand(),
+		newCheckCommand(),
+		newVersionCommand(),
 	)
 	return root
 }
