@@ -29,9 +29,10 @@ type Config struct {
 
 // Fault is one thing wrong in a configuration file: where, and what to write instead.
 type Fault struct {
-	File         string
-	Line, Column int // from 1
-	Message      string
+	File    string `json:"file"`
+	Line    int    `json:"line"`   // from 1
+	Column  int    `json:"column"` // from 1
+	Message string `json:"message"`
 }
 
 // String returns "file:line:column: message".

@@ -1,0 +1,214 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"weir.dev/weir"
+	"weir.dev/weir/server/rules"
+	"weir.dev/weir/server/source"
+)
+
+func newCheckCommand() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "check CONFIG…",
+		Short: "Say what a configuration means, or everything that is wrong with it",
+		Long: `Read configuration files, and directories of *.yaml and *.yml files, as the service would.
+
+If they can be used, print each rule with the most that it lets pass in any window, and
+exit with status 0. Otherwise print every fault, with its file, line and column and what
+to write instead, and exit with status 1. Warnings do not change the status.`,
+		Example: "  weir check examples/quickstart/ratelimit.yaml",
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			files, err := source.Read(args...)
+			if err != nil {
+				return err
+			}
+			report := newCheckReport(files)
+			if asJSON {
+				err = report.writeJSON(cmd.OutOrStdout())
+			} else {
+				err = report.writeText(cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			if err != nil || report.OK {
+				return err
+			}
+			return fmt.Errorf("%s in %s", plural(len(report.Faults), "fault"), plural(len(files), "file"))
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the rules, faults and warnings as JSON")
+	return cmd
+}
+
+// checkReport is what check has to say.
+type checkReport struct {
+	OK       bool          `json:"ok"`
+	Rules    []checkedRule `json:"rules"`
+	Faults   []rules.Fault `json:"faults"`
+	Warnings []rules.Fault `json:"warnings"` // of a configuration that can be used
+}
+
+// checkedRule is one rule. It has no limits if it is unlimited or a whitelist entry.
+type checkedRule struct {
+	Domain    string         `json:"domain"`
+	Rule      string         `json:"rule"` // its path
+	Unlimited bool           `json:"unlimited,omitempty"`
+	Shadow    bool           `json:"shadow,omitempty"`
+	Limits    []checkedLimit `json:"limits"`
+}
+
+type checkedLimit struct {
+	Name      string  `json:"name,omitempty"`
+	Algorithm string  `json:"algorithm"`
+	Units     int64   `json:"units"`
+	Seconds   float64 `json:"window_seconds"`
+	Burst     int64   `json:"burst,omitempty"` // of the algorithms that have one
+	WorstCase int64   `json:"worst_case"`      // most units in any window of that length
+
+	window string
+}
+
+func newCheckReport(files []rules.File) checkReport {
+	report := checkReport{Rules: []checkedRule{}, Faults: []rules.Fault{}, Warnings: []rules.Fault{}}
+	config, err := rules.Parse(files...)
+	var faults rules.Faults
+	if errors.As(err, &faults) {
+		report.Faults = faults
+		return report
+	}
+	report.OK = true
+	report.Warnings = append(report.Warnings, config.Warnings...)
+	for _, r := range config.Rules() {
+		rule := checkedRule{Domain: r.Domain, Rule: r.Path, Unlimited: r.Unlimited, Shadow: r.Shadow, Limits: []checkedLimit{}}
+		for _, l := range r.Limits {
+			rule.Limits = append(rule.Limits, newCheckedLimit(l))
+		}
+		report.Rules = append(report.Rules, rule)
+	}
+	return report
+}
+
+func newCheckedLimit(l rules.Limit) checkedLimit {
+	c := checkedLimit{
+		Name:      l.Name,
+		Algorithm: l.Algorithm().String(),
+		Units:     l.Units(),
+		Seconds:   l.Period().Seconds(),
+		WorstCase: worstCase(l.Limit),
+		window:    shortDuration(l.Period()),
+	}
+	if l.Multiplier == 1 {
+		c.window = l.Unit.String()
+	}
+	if a := l.Algorithm(); a == weir.GCRA || a == weir.LeakyBucket {
+		c.Burst = l.Capacity()
+	}
+	return c
+}
+
+// worstCase returns the most units that the limit lets pass in any window as long as
+// its period, the end excluded; for a leaky bucket, the most that leave its queue.
+func worstCase(l weir.Limit) int64 {
+	n := l.Units()
+	switch {
+	case n == 0:
+		return 0
+	case l.Algorithm() == weir.GCRA:
+		return l.Capacity() + n - 1
+	case l.Algorithm() == weir.LeakyBucket:
+		return n + 1
+	case l.Algorithm() == weir.FixedWindow:
+		return 2 * n
+	case l.Algorithm() == weir.SlidingWindow:
+		return 2*n - 1
+	}
+	return n
+}
+
+func (c checkReport) writeJSON(out io.Writer) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(c)
+}
+
+// writeText writes the rules to out, and faults and warnings to errs.
+func (c checkReport) writeText(out, errs io.Writer) error {
+	for _, f := range c.Faults {
+		fmt.Fprintln(errs, f)
+	}
+	for _, f := range c.Warnings {
+		fmt.Fprintf(errs, "%s:%d:%d: warning: %s\n", f.File, f.Line, f.Column, f.Message)
+	}
+	if !c.OK {
+		return nil
+	}
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "DOMAIN\tRULE\tLIMIT\tWORST CASE")
+	for _, r := range c.Rules {
+		shadow := ""
+		if r.Shadow {
+			shadow = ", in shadow: never denies"
+		}
+		switch {
+		case r.Unlimited:
+			fmt.Fprintf(t, "%s\t%s\tunlimited\t\n", r.Domain, r.Rule)
+		case len(r.Limits) == 0:
+			fmt.Fprintf(t, "%s\t%s\tnone: allows and counts nothing\t\n", r.Domain, r.Rule)
+		}
+		for i, l := range r.Limits {
+			domain, rule := r.Domain, r.Rule
+			if i > 0 {
+				domain, rule = "", "  and"
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\n", domain, rule, l, shadow, l.worst())
+		}
+	}
+	return t.Flush()
+}
+
+// String says the limit for people.
+func (l checkedLimit) String() string {
+	if l.Units == 0 {
+		return "denies everything"
+	}
+	s := fmt.Sprintf("%d per %s by %s", l.Units, l.window, l.Algorithm)
+	if l.Burst > 0 && l.Burst != l.Units {
+		s += fmt.Sprintf(", burst %d", l.Burst)
+	}
+	return s
+}
+
+func (l checkedLimit) worst() string {
+	if l.Units == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d in any %s", l.WorstCase, l.window)
+}
+
+// shortDuration is d without the zeros that its String ends with: "36h".
+func shortDuration(d time.Duration) string {
+	s := d.String()
+	s, cut := strings.CutSuffix(s, "m0s")
+	if !cut {
+		return s
+	}
+	if hours, whole := strings.CutSuffix(s, "h0"); whole {
+		return hours + "h"
+	}
+	return s + "m"
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
