@@ -59,18 +59,28 @@ const stepBack = 1_000_000
 // whether that bound cut it short, as it does after a limit has shrunk. A remainder in
 // other parts than the emission's is rounded up to a whole microsecond.
 func (t TAT) ahead(e *weir.Emission, now, period int64) (span, bool) {
+	s := t.owed(e, now)
+	if most := (span{Reach(e, period), e.TolRem}); s.cmp(most) > 0 {
+		return most, true
+	}
+	return s, false
+}
+
+// owed is ahead without the bound.
+func (t TAT) owed(e *weir.Emission, now int64) span {
 	s := span{t.Micros - now, t.Rem}
 	if t.Den != e.Den && t.Rem > 0 {
 		s = span{s.us + 1, 0}
 	}
 	if s.us < 0 {
-		return span{}, false
+		return span{}
 	}
-	if most := (span{e.TolMicros + period + stepBack, e.TolRem}); s.cmp(most) > 0 {
-		return most, true
-	}
-	return s, false
+	return s
 }
+
+// Reach returns how far ahead of now a state can be, in whole microseconds beside the
+// tolerance's remainder.
+func Reach(e *weir.Emission, period int64) int64 { return e.TolMicros + period + stepBack }
 
 // tolerance returns how far ahead of now the ask may leave the key: the burst's worth,
 // beyond it MaxWait for GCRA, and for a LeakyBucket no further than MaxWait and its own cost.
@@ -115,6 +125,12 @@ func TakeGCRA(t TAT, now int64, ask *weir.Ask) (TAT, Verdict, bool) {
 		return TAT{now + d.us, d.rem, e.Den}, v, true
 	}
 	return t, v, false
+}
+
+// Tolerance returns how far ahead of now a question of that many units may leave a key.
+func Tolerance(ask *weir.Ask, e *weir.Emission, units int64) (micros, rem int64) {
+	s := tolerance(ask, e, units)
+	return s.us, s.rem
 }
 
 // units returns how many whole units fit into a span of an emission.
@@ -164,4 +180,14 @@ func DescribeGCRA(t TAT, v Verdict, ask *weir.Ask) weir.Decision {
 		}
 	}
 	return d
+}
+
+// UnitsIn returns how many more units can be taken after a TAT has moved back by a span,
+// a part of one counting as one, and at most that many.
+func UnitsIn(e weir.Emission, micros, rem, most int64) int64 {
+	whole := units(&e, span{micros, rem})
+	if back := cost(&e, min(whole, most)); back.cmp(span{micros, rem}) < 0 {
+		whole++
+	}
+	return min(whole, most)
 }

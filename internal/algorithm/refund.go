@@ -21,14 +21,15 @@ const MaxReceipts = 1024
 // back, nor does it where the receipt is there, where MaxReceipts are, or where the state
 // is as new. A refund that gives nothing is not recorded. Otherwise:
 //
-//   - GCRA gives k <= g units, the most with kT <= min(gT, max(gT - (now-t), mark - now -
-//     S, 0)), and moves the theoretical arrival time back by kT. S is what refunds have
-//     moved since t: a busy key has earned part of what it took, and the places that a
-//     refund frees may be taken again, so without S two refunds could give back more
-//     than is ahead of the clock. mark is 1 µs less where T is not in whole
-//     microseconds, since ResetAfter was rounded up.
+//   - GCRA moves the theoretical arrival time back by min(gT, max(gT - (now-t), mark -
+//     now - S)), and never behind now: what was earned again meanwhile is not given
+//     again. S is what refunds have moved since t: a busy key has earned part of what
+//     it took, and the places that a refund frees may be taken again, so without S two
+//     refunds could give back more than is ahead of the clock. mark is 1 µs less where
+//     T is not in whole microseconds, since ResetAfter was rounded up. Of the units that
+//     came back, the last may be one in part: Remaining grows by as many.
 //   - LeakyBucket gives back only the last place, that is if the theoretical arrival
-//     time, rounded up, is the mark: k <= g, the most with kT <= min(gT, mark - now).
+//     time, rounded up, is the mark: it moves back by min(gT, mark - now).
 //   - FixedWindow takes g off the count of the window in which t is, if that is the
 //     current one; SlidingWindow also off the one before; neither goes below 0.
 //   - SlidingLog forgets g of the entries made at t.
@@ -136,7 +137,7 @@ func (l *Ledger) RefundGCRA(t TAT, now int64, ask *weir.Ask, d *weir.Decision) (
 	if e.Den == 0 || !l.open(r, now) {
 		return t, 0
 	}
-	ahead, _ := t.ahead(&e, now, period)
+	ahead := t.owed(&e, now)
 	mark, taken := r.mark(), cost(&e, ask.Cost)
 	left := span{us: mark - now}
 	if e.Den > 1 {
@@ -152,17 +153,18 @@ func (l *Ledger) RefundGCRA(t TAT, now int64, ask *weir.Ask, d *weir.Decision) (
 			left = own
 		}
 	}
-	back := min(units(&e, left), ask.Cost)
-	if ahead.ceil() == 0 || back == 0 {
+	for _, bound := range []span{taken, ahead} {
+		if bound.cmp(left) < 0 {
+			left = bound
+		}
+	}
+	if left.cmp(span{}) <= 0 {
 		return t, 0
 	}
-	by := cost(&e, back)
 	l.used = append(l.used, r)
-	l.move(by.ceil(), now, e.TolMicros+period)
-	if ahead = ahead.sub(by, e.Den); ahead.us < 0 {
-		ahead = span{}
-	}
-	return TAT{now + ahead.us, ahead.rem, e.Den}, back
+	l.move(left.ceil(), now, e.TolMicros+period)
+	ahead = ahead.sub(left, e.Den)
+	return TAT{now + ahead.us, ahead.rem, e.Den}, UnitsIn(e, left.us, left.rem, ask.Cost)
 }
 
 // RefundWindow is RefundGCRA for FixedWindow.

@@ -1,0 +1,288 @@
+package redisstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// A link is the way to the servers: the client, once there is one, and the rules of
+// what is sent again.
+type link struct {
+	opts rueidis.ClientOption
+
+	mu      sync.RWMutex
+	client  rueidis.Client
+	closed  bool
+	attempt *attempt // the last try to connect, while there is no client
+}
+
+// attempt is one try to connect. done is closed at its end; err is set before.
+type attempt struct {
+	done  chan struct{}
+	err   error
+	ended time.Time
+}
+
+// pause is how long a failed attempt stands before another is made.
+const pause = 100 * time.Millisecond
+
+func newLink(o Options) *link {
+	l := &link{opts: clientOption(o)}
+	l.mu.Lock()
+	l.connect()
+	l.mu.Unlock()
+	return l
+}
+
+// clientOption forbids the client everything that would hide a failure, take longer than
+// a budget, or send what may have run.
+func clientOption(o Options) rueidis.ClientOption {
+	opt := rueidis.ClientOption{
+		InitAddress:       o.Addrs,
+		Username:          o.Username,
+		Password:          o.Password,
+		SelectDB:          o.DB,
+		ClientName:        o.ClientName,
+		AlwaysRESP2:       o.RESP2,
+		DisableRetry:      true,
+		DisableCache:      true,
+		ForceSingleClient: !o.Cluster && o.Master == "",
+		PipelineMultiplex: -1,
+		ConnWriteTimeout:  time.Second,
+		Dialer:            net.Dialer{Timeout: time.Second, KeepAlive: time.Second},
+	}
+	opt.ClusterOption.ShardsRefreshInterval = 5 * time.Second
+	opt.ClusterOption.MaxMovedRedirections = 5
+	if o.Master != "" {
+		opt.Sentinel = rueidis.SentinelOption{
+			MasterSet: o.Master, Username: o.SentinelUsername, Password: o.SentinelPassword, ClientName: o.ClientName,
+		}
+	}
+	if o.TLS != nil {
+		config := o.TLS.Clone()
+		config.MinVersion = max(config.MinVersion, tls.VersionTLS12)
+		opt.TLSConfig, opt.Sentinel.TLSConfig = config, config
+	}
+	if o.Dial != nil {
+		opt.DialCtxFn = func(ctx context.Context, addr string, _ *net.Dialer, config *tls.Config) (net.Conn, error) {
+			conn, err := o.Dial(ctx, addr)
+			if err != nil || config == nil {
+				return conn, err
+			}
+			if config.ServerName == "" {
+				config = config.Clone()
+				config.ServerName, _, _ = net.SplitHostPort(addr)
+			}
+			secure := tls.Client(conn, config)
+			if err := secure.HandshakeContext(ctx); err != nil {
+				conn.Close()
+				return nil, err
+			}
+			return secure, nil
+		}
+	}
+	return opt
+}
+
+// connect begins an attempt unless one runs or has just failed. It is called with the
+// lock held, and returns the attempt to wait for.
+func (l *link) connect() *attempt {
+	if a := l.attempt; a != nil {
+		select {
+		case <-a.done:
+			if time.Since(a.ended) < pause {
+				return a
+			}
+		default:
+			return a
+		}
+	}
+	a := &attempt{done: make(chan struct{})}
+	l.attempt = a
+	go func() {
+		client, err := rueidis.NewClient(l.opts)
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		defer close(a.done)
+		a.ended = time.Now()
+		if a.err = err; err != nil {
+			return
+		}
+		if l.closed {
+			client.Close()
+			return
+		}
+		l.client = client
+	}()
+	return a
+}
+
+func (l *link) close() {
+	l.mu.Lock()
+	client := l.client
+	l.closed, l.client = true, nil
+	l.mu.Unlock()
+	if client != nil {
+		client.Close()
+	}
+}
+
+// get returns the client, waiting for a connection as long as the budget lasts.
+func (l *link) get(b *budget) (rueidis.Client, error) {
+	l.mu.RLock()
+	client := l.client
+	l.mu.RUnlock()
+	if client != nil {
+		return client, nil
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return nil, &Error{Closed, false, errors.New("the store was closed")}
+	}
+	if l.client != nil {
+		defer l.mu.Unlock()
+		return l.client, nil
+	}
+	a := l.connect()
+	l.mu.Unlock()
+	select {
+	case <-a.done:
+	case <-b.done:
+		return nil, &Error{Unreachable, false, errors.New("still connecting")}
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if l.client != nil {
+		return l.client, nil
+	}
+	if a.err == nil {
+		return nil, &Error{Closed, false, errors.New("the store was closed")}
+	}
+	e := classify(a.err)
+	if e.Class != Config {
+		e = &Error{Unreachable, false, a.err}
+	}
+	return nil, e
+}
+
+// command returns the call of a script, by its SHA-1 or with its text.
+func (sc script) command(c rueidis.Client, whole bool, keys [2]string, args []string) rueidis.Completed {
+	verb, body := "EVALSHA", sc.sha
+	if whole {
+		verb, body = "EVAL", sc.text
+	}
+	if keys[1] == "" {
+		return c.B().Arbitrary(verb, body, "1").Keys(keys[0]).Args(args...).Build()
+	}
+	return c.B().Arbitrary(verb, body, "2").Keys(keys[0], keys[1]).Args(args...).Build()
+}
+
+// run calls a script, and calls it again where it certainly did not run and the budget
+// lasts.
+func (l *link) run(b *budget, sc script, keys [2]string, args []string) (rueidis.RedisMessage, error) {
+	client, err := l.get(b)
+	if err != nil {
+		return rueidis.RedisMessage{}, err
+	}
+	whole := false
+	for wait := 2 * time.Millisecond; ; wait *= 2 {
+		reply, err := client.Do(b, sc.command(client, whole, keys, args)).ToMessage()
+		if err == nil {
+			return reply, nil
+		}
+		if noScript(err) && !whole {
+			whole = true
+			continue
+		}
+		if e := classify(err); !e.again() || !b.sleep(wait) {
+			return rueidis.RedisMessage{}, e
+		}
+	}
+}
+
+// noScript reports whether the server does not know the script, which then did not run.
+func noScript(err error) bool {
+	reply, ok := rueidis.IsRedisErr(err)
+	return ok && reply.IsNoScript()
+}
+
+// forget deletes keys of one slot.
+func (l *link) forget(b *budget, keys []string) error {
+	client, err := l.get(b)
+	if err != nil {
+		return err
+	}
+	for wait := 2 * time.Millisecond; ; wait *= 2 {
+		err := client.Do(b, client.B().Unlink().Key(keys...).Build()).Error()
+		if err == nil {
+			return nil
+		}
+		if e := classify(err); !e.again() || !b.sleep(wait) {
+			return e
+		}
+	}
+}
+
+// call is one of several calls that go out together.
+type call struct {
+	script script
+	keys   []string
+	args   []string
+	reply  rueidis.RedisMessage
+	err    error
+	whole  bool
+}
+
+func (c *call) command(client rueidis.Client) rueidis.Completed {
+	verb, body := "EVALSHA", c.script.sha
+	if c.whole {
+		verb, body = "EVAL", c.script.text
+	}
+	return client.B().Arbitrary(verb, body, decimal(int64(len(c.keys)))).Keys(c.keys...).Args(c.args...).Build()
+}
+
+// runAll makes calls in parallel, one round trip a node, and those again that certainly
+// did not run, while the budget lasts. Each call has its reply or its error.
+func (l *link) runAll(b *budget, calls []*call) {
+	client, err := l.get(b)
+	if err != nil {
+		for _, c := range calls {
+			c.err = err
+		}
+		return
+	}
+	for wait := 2 * time.Millisecond; len(calls) > 0; {
+		commands := make([]rueidis.Completed, len(calls))
+		for i, c := range calls {
+			commands[i] = c.command(client)
+		}
+		left := calls[:0:0]
+		pause := false
+		for i, result := range client.DoMulti(b, commands...) {
+			c := calls[i]
+			if c.reply, c.err = result.ToMessage(); c.err == nil {
+				continue
+			}
+			if noScript(c.err) && !c.whole {
+				c.whole = true
+				left = append(left, c)
+				continue
+			}
+			e := classify(c.err)
+			if c.err = e; e.again() {
+				left, pause = append(left, c), true
+			}
+		}
+		if pause && !b.sleep(wait) {
+			return
+		}
+		calls, wait = left, wait*2
+	}
+}

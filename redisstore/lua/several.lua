@@ -1,0 +1,99 @@
+-- Several asks in one step: all of the group are charged, or none. O(number of asks).
+--
+-- KEYS[j] the state of ask j; the same key may stand more than once.
+-- ARGV    for each ask: its kind (g, f, w, l as the state's; upper case where the ask
+--         stands alone), the number of arguments, and the arguments of its algorithm.
+-- Returns for each ask {verdict, units, now, x, y, z}: verdict 1 allowed, 0 denied, 2
+--         held back by another; x, y, z as the algorithm's own reply has them, without signs.
+
+local A, base, tent, fixed, order = ARGV, {}, {}, {}, {}
+local reply, asks = {}, {}
+
+local function raw(key)
+  if base[key] == nil then base[key] = redis.call('GET', key) end
+  return base[key]
+end
+
+local function log(key)
+  if base[key] == nil then base[key] = log_open(key) end
+  return base[key]
+end
+
+local function ask_log(a)
+  local L = log(a.key)
+  local ok, units, at, live, newest, blocker, dead, clock = check_l(L, now, A, a.i, a.m)
+  if ok and units > 0 then
+    if L.add == 0 then order[#order + 1] = a.key end
+    L.add, L.at = L.add + units, at
+    L.after = {dead, at, clock, A[a.i+1] + 0, A[a.i+3] + 0, math.max(A[a.i+4] + 0, L.after and L.after[6] or 0)}
+    live, newest = live + units, at
+  end
+  reply[a.j] = {ok and 1 or 0, units, at, live, newest, blocker}
+  return ok
+end
+
+local function ask_state(a)
+  local t = tent[a.key]
+  local ok, units, at, x, y, z, x0, y0, after, ttl = check[a.kind](t and t[1] or raw(a.key), now, A, a.i, a.m)
+  if a.kind == 'g' and a.m < 8 then units = a.peek and 0 or 1 end
+  if ok and after and not a.peek then
+    if not t then order[#order + 1] = a.key end
+    tent[a.key] = {after, ttl}
+  elseif after and not ok and not a.peek then -- a limit that shrank
+    base[a.key], fixed[a.key] = after, ttl
+  end
+  if ok and not a.peek then reply[a.j] = {1, units, at, x, y, z} else reply[a.j] = {ok and 1 or 0, 0, at, x0, y0, 0} end
+  return ok
+end
+
+local function ask(a) if a.kind == 'l' then return ask_log(a) end return ask_state(a) end
+
+-- What an ask that would have passed is told when another refuses: the state untouched.
+local function hold_back(a)
+  if a.kind == 'l' then
+    local L = log(a.key)
+    local _, _, at, live, newest = check_l(L, now, A, a.i, a.m)
+    reply[a.j] = {2, 0, at, live, newest, 0}
+  else
+    local _, _, at, _, _, _, x0, y0 = check[a.kind](raw(a.key), now, A, a.i, a.m)
+    reply[a.j] = {2, 0, at, x0, y0, 0}
+  end
+end
+
+local i = 1
+for j = 1, #KEYS do
+  local kind, m = A[i], A[i+1] + 0
+  local low = string.lower(kind)
+  local peek = string.sub(kind, 2) == 'p'
+  asks[j] = {j = j, key = KEYS[j], kind = string.sub(low, 1, 1), peek = peek, alone = low ~= kind, i = i + 1, m = m}
+  i = i + 2 + m
+end
+local refused = false
+for _, a in ipairs(asks) do
+  if not a.alone and not ask(a) then refused = true end
+end
+if refused then
+  for _, key in ipairs(order) do
+    tent[key] = nil
+    if type(base[key]) == 'table' then base[key].add, base[key].after = 0, nil end
+  end
+  order = {}
+  for _, a in ipairs(asks) do
+    if not a.alone and reply[a.j][1] == 1 then hold_back(a) end
+  end
+end
+for _, a in ipairs(asks) do
+  if a.alone then ask(a) end
+end
+for key, ttl in pairs(fixed) do
+  if not tent[key] then redis.call('SET', key, base[key], 'PX', ttl) end
+end
+for _, key in ipairs(order) do
+  if tent[key] then
+    redis.call('SET', key, tent[key][1], 'PX', tent[key][2])
+  else
+    local L = base[key]
+    log_commit(L, L.after[1], L.after[2], L.after[3], L.after[4], L.after[5], L.after[6])
+  end
+end
+return reply

@@ -1,0 +1,252 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"weir.dev/weir"
+	"weir.dev/weir/internal/algorithm"
+)
+
+// TakeAll answers several questions in order: in one call on one server. On a Cluster
+// it is one call for each client, in parallel; there, when one denies, what the others
+// took is given back by a second call each, and if that is lost a client was charged too
+// much, never too little. Where a node fails, the decisions that it owed have a Cause.
+func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
+	if err := validate(asks, decisions); err != nil {
+		return err
+	}
+	if len(asks) == 1 {
+		d, err := s.Take(ctx, asks[0])
+		decisions[0] = d
+		return err
+	}
+	return s.takeAll(ctx, asks, decisions, clockOf(0))
+}
+
+// TakeAt is TakeAll at a time of the caller's, in microseconds since 1970, for replaying
+// what happened on keys that nobody else uses: keys expire by the server's clock, so a
+// replay that takes longer than a limit's period forgets some of it.
+func (s *Store) TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error {
+	if err := validate(asks, decisions); err != nil {
+		return err
+	}
+	clock := givenClockAt(atMicros)
+	if len(asks) == 1 && asks[0].Limit.Units() > 0 {
+		d, err := s.take(ctx, &asks[0], replay, clock.now)
+		decisions[0] = d
+		return err
+	}
+	return s.takeAll(ctx, asks, decisions, clock)
+}
+
+// clock is whose time a question is asked at.
+type clock struct {
+	scripts scripts
+	now     string // store time, where it is given
+	micros  int64
+}
+
+func clockOf(int64) clock { return clock{scripts: live, micros: time.Now().UnixMicro()} }
+
+func givenClockAt(atMicros int64) clock {
+	return clock{scripts: replay, now: decimal(atMicros - storeEpoch), micros: atMicros}
+}
+
+func validate(asks []weir.Ask, decisions []weir.Decision) error {
+	if len(asks) != len(decisions) {
+		return fmt.Errorf("%d asks with room for %d decisions: pass as many", len(asks), len(decisions))
+	}
+	for i := range asks {
+		if err := asks[i].Validate(); err != nil {
+			return fmt.Errorf("ask %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// part is the asks that one call answers, by their places in the question.
+type part struct {
+	call
+	at []int
+}
+
+func (s *Store) takeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision, c clock) error {
+	b, err := newBudget(ctx, s.opts.Budget)
+	if err != nil {
+		return err
+	}
+	defer b.end()
+	clear(decisions)
+	refused, zero := false, false
+	for i := range asks {
+		if asks[i].Limit.Units() == 0 {
+			decisions[i] = denied(c.micros)
+			zero, refused = true, refused || !asks[i].Alone
+		}
+	}
+	if zero && refused { // all that is left to know is what else there is
+		asks = looking(asks)
+	}
+	parts := s.split(asks, c)
+	calls := make([]*call, len(parts))
+	for i := range parts {
+		calls[i] = &parts[i].call
+	}
+	s.link.runAll(b, calls)
+	for i := range parts {
+		if err := parts[i].read(asks, decisions); err != nil {
+			if len(parts) == 1 && !zero {
+				return err
+			}
+			for _, j := range parts[i].at {
+				decisions[j] = weir.Decision{Cause: err}
+			}
+		}
+	}
+	for i := range asks {
+		refused = refused || !asks[i].Alone && !decisions[i].Allowed && decisions[i].Cause == nil
+	}
+	if refused && len(parts) > 1 {
+		s.giveBack(ctx, asks, decisions, c)
+	}
+	return nil
+}
+
+// looking returns the asks of a question that is refused already: those of the group
+// only look.
+func looking(asks []weir.Ask) []weir.Ask {
+	looks := make([]weir.Ask, len(asks))
+	for i, a := range asks {
+		if !a.Alone {
+			a.Cost, a.Partial = 0, false
+		}
+		looks[i] = a
+	}
+	return looks
+}
+
+// split groups the asks into calls: one in all, or on a Cluster one for each client.
+func (s *Store) split(asks []weir.Ask, c clock) []part {
+	parts := make([]part, 0, 1)
+	where := make(map[weir.Key]int, 1)
+	for i := range asks {
+		if asks[i].Limit.Units() == 0 {
+			continue
+		}
+		group := weir.Key{}
+		if s.opts.Cluster {
+			group = asks[i].Key
+		}
+		p, ok := where[group]
+		if !ok {
+			p = len(parts)
+			where[group] = p
+			parts = append(parts, part{call: call{script: c.scripts.several}})
+		}
+		q := questionOf(&asks[i])
+		args := s.arguments(q)
+		parts[p].at = append(parts[p].at, i)
+		parts[p].keys = append(parts[p].keys, stateKey(asks[i].Key, asks[i].Name, algorithm.KindOf(asks[i].Limit.Algorithm())))
+		parts[p].args = append(parts[p].args, kindArgument(&asks[i], q), decimal(int64(len(args))))
+		parts[p].args = append(parts[p].args, args...)
+	}
+	if c.now != "" {
+		for i := range parts {
+			parts[i].args = append(parts[i].args, c.now)
+		}
+	}
+	return parts
+}
+
+// kindArgument tells the script the kind of an ask's state: in upper case where it
+// stands alone, and with a p where it only looks.
+func kindArgument(ask *weir.Ask, q question) string {
+	kind := []byte{byte(algorithm.KindOf(ask.Limit.Algorithm()))}
+	if ask.Alone {
+		kind[0] -= 'a' - 'A'
+	}
+	if q.isPeek() {
+		kind = append(kind, 'p')
+	}
+	return string(kind)
+}
+
+// read turns a call's reply into decisions.
+func (p *part) read(asks []weir.Ask, decisions []weir.Decision) error {
+	if p.err != nil {
+		return p.err
+	}
+	rows, err := p.reply.ToArray()
+	if err == nil && len(rows) != len(p.at) {
+		err = fmt.Errorf("got %d rows to %d asks", len(rows), len(p.at))
+	}
+	if err != nil {
+		return classify(fmt.Errorf("%w: %w", errGarbage, err))
+	}
+	for n, i := range p.at {
+		var numbers [8]int64
+		row, err := integers(rows[n], numbers[:0])
+		if err != nil {
+			return classify(err)
+		}
+		q := questionOf(&asks[i])
+		v, err := severalVerdict(&asks[i], q, row)
+		if err != nil {
+			return classify(err)
+		}
+		decisions[i] = v.decision(&asks[i], q)
+	}
+	return nil
+}
+
+// giveBack refunds what the group took, in other slots than the one that refused. It
+// has a budget of its own, and goes on if the caller has left.
+func (s *Store) giveBack(ctx context.Context, asks []weir.Ask, decisions []weir.Decision, c clock) {
+	b, err := newBudget(context.WithoutCancel(ctx), s.opts.Budget)
+	if err != nil {
+		return
+	}
+	defer b.end()
+	var calls []*call
+	for i := range asks {
+		d := &decisions[i]
+		if asks[i].Alone || d.Taken == 0 {
+			continue
+		}
+		back := asks[i]
+		back.Cost = d.Taken
+		args := refundArguments(&back, *d)
+		if c.now != "" {
+			args = append(args, c.now)
+		}
+		kind := algorithm.KindOf(back.Limit.Algorithm())
+		calls = append(calls, &call{
+			script: c.scripts.refund, args: args,
+			keys: []string{stateKey(back.Key, back.Name, kind), stateKey(back.Key, back.Name, algorithm.KindRefunds)},
+		})
+		d.Remaining = min(d.Remaining+d.Taken, back.Limit.Capacity())
+		d.Taken, d.Delay = 0, 0
+	}
+	s.link.runAll(b, calls)
+}
+
+// refunded reads the reply of the refund script: how many units of the ask came back.
+func refunded(ask *weir.Ask, reply rueidis.RedisMessage) (int64, error) {
+	var numbers [8]int64
+	row, err := integers(reply, numbers[:0])
+	if err == nil && (len(row) != 3 || row[0] < 0 || row[0] > ask.Cost || row[1] < 0 || row[2] < 0) {
+		err = fmt.Errorf("%w: %v to a refund of %d units", errGarbage, row, ask.Cost)
+	}
+	if err != nil {
+		return 0, classify(err)
+	}
+	if row[0] == 0 || algorithm.KindOf(ask.Limit.Algorithm()) != algorithm.KindTAT {
+		return row[0], nil
+	}
+	return algorithm.UnitsIn(ask.Limit.Emission(), row[1], row[2], ask.Cost), nil
+}
+
