@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"runtime"
+	"sync"
 	"time"
-	"unique"
+	"weak"
 )
 
 // Bounds of a Limit. Within them every step of the arithmetic is exact in 64-bit
@@ -80,7 +82,7 @@ func (a Algorithm) rated() bool { return a == GCRA || a == LeakyBucket }
 // a small comparable value; limits with the same meaning are equal. The zero Limit
 // is "not set" and every use of it is an error. A limit that cannot be computed
 // exactly, or makes no sense, is refused when it is used: see Validate.
-type Limit struct{ h unique.Handle[spec] }
+type Limit struct{ interned *spec }
 
 // spec is a Limit spelled out. Fields below emission are as the caller gave them.
 type spec struct {
@@ -123,7 +125,7 @@ func Unlimited() Limit { return makeLimit(spec{unlimited: true}) }
 
 // By returns the same limit counted by another algorithm.
 func (l Limit) By(a Algorithm) Limit {
-	s := l.spec()
+	s := *l.spec()
 	s.algorithm = a
 	return makeLimit(s)
 }
@@ -133,7 +135,7 @@ func (l Limit) By(a Algorithm) Limit {
 // included). Only GCRA and LeakyBucket have one; the windows and the log allow
 // exactly their count.
 func (l Limit) Burst(units int64) Limit {
-	s := l.spec()
+	s := *l.spec()
 	s.burst, s.burstSet = units, true
 	return makeLimit(s)
 }
@@ -146,7 +148,8 @@ func (l Limit) Units() int64 { return l.spec().units }
 
 // Period returns the time that Units are for.
 func (l Limit) Period() time.Duration {
-	return l.spec().period * time.Duration(max(l.spec().stretch, 1))
+	s := l.spec()
+	return s.period * time.Duration(s.stretch)
 }
 
 // Capacity returns the most units that one question can take: the burst, or the
@@ -179,17 +182,22 @@ func (l Limit) Validate() error {
 	if l == (Limit{}) {
 		return errors.New("no limit is set: make one with Per, PerSecond, PerMinute, PerHour or Unlimited")
 	}
-	if s := l.h.Value(); !s.valid {
-		return s.faults()
+	if !l.interned.valid {
+		return l.interned.faults()
 	}
 	return nil
 }
 
-func (l Limit) spec() spec {
-	if l == (Limit{}) {
-		return spec{}
+// unset is the spec of the zero Limit.
+var unset spec
+
+// spec is by pointer, and not a unique.Handle, because a decision reads it ten times
+// and the handle's Value is a copy each time.
+func (l Limit) spec() *spec {
+	if l.interned == nil {
+		return &unset
 	}
-	return l.h.Value()
+	return l.interned
 }
 
 // makeLimit completes what the caller gave and interns it, so that a Limit is one
@@ -211,7 +219,41 @@ func makeLimit(s spec) Limit {
 			s.emission = s.computeEmission()
 		}
 	}
-	return Limit{unique.Make(s)}
+	return Limit{intern(s)}
+}
+
+// specs holds one of each spec that is in use, so that equal limits are one pointer.
+var specs = struct {
+	sync.RWMutex
+	known map[spec]weak.Pointer[spec]
+}{known: map[spec]weak.Pointer[spec]{}}
+
+// intern returns the one pointer to s.
+func intern(s spec) *spec {
+	specs.RLock()
+	p := specs.known[s].Value()
+	specs.RUnlock()
+	if p != nil {
+		return p
+	}
+	specs.Lock()
+	defer specs.Unlock()
+	if p := specs.known[s].Value(); p != nil {
+		return p
+	}
+	p = new(s)
+	specs.known[s] = weak.Make(p)
+	runtime.AddCleanup(p, forget, s)
+	return p
+}
+
+// forget drops a spec that is not in use, unless it has come back meanwhile.
+func forget(s spec) {
+	specs.Lock()
+	defer specs.Unlock()
+	if specs.known[s].Value() == nil {
+		delete(specs.known, s)
+	}
 }
 
 func (s spec) micros() int64 { return s.period.Microseconds() * s.stretch }
@@ -332,7 +374,7 @@ func (s spec) capacityGiven() int64 {
 // and that part of the burst, at least cost. A burst of the cost itself makes a
 // larger cost pass only from rest. It is never a window: the share is always GCRA.
 func (l Limit) share(instances int, cost int64) Limit {
-	s := l.spec()
+	s := *l.spec()
 	burst := max(s.capacity/int64(instances), 1, cost)
 	if cost > s.capacity {
 		burst = max(s.capacity/int64(instances), 1)
