@@ -47,14 +47,13 @@ func SharedCluster(tb testing.TB, v Version) *Cluster {
 	if shared.dir == "" {
 		tb.Fatal("redistest: SharedCluster needs func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) } in this package")
 	}
-	if shared.clusters[v] == nil {
-		c, err := startCluster(v, 3, 1, filepath.Join(shared.dir, versions[v].file))
-		if err != nil {
-			tb.Fatalf("redistest: cluster of %v: %v", v, err)
-		}
-		remember(&shared.clusters, v, c)
+	c, err := once(shared.clusters, v, func() (*Cluster, error) {
+		return startCluster(v, 3, 1, filepath.Join(shared.dir, versions[v].file))
+	})
+	if err != nil {
+		tb.Fatalf("redistest: cluster of %v: %v", v, err)
 	}
-	return shared.clusters[v].view(tb)
+	return c.view(tb)
 }
 
 // Addrs returns the addresses of all nodes.

@@ -12,6 +12,7 @@ package redistest
 import (
 	"crypto/rand"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -107,7 +108,13 @@ func (s *Server) Restart() {
 	s.tb.Helper()
 	s.mustOwn("restart")
 	s.kill()
-	s.must(poll(func() error { return s.boot() }))
+	s.must(poll(func() error {
+		err := s.boot()
+		if err != nil && !portTaken(err) {
+			return permanent{err}
+		}
+		return err // somebody uses the port just now, as the near end of a connection
+	}))
 }
 
 func (s *Server) must(err error) {
@@ -124,9 +131,29 @@ func (s *Server) mustOwn(verb string) {
 	}
 }
 
-// start starts a server whose files, if it needs any, are in dir. Another process may take a free port before the server
-// does: then it is tried again on another one.
+// start starts a server whose files, if it needs any, are in dir.
 func start(v Version, o Options, dir string) (*Server, error) {
+	return onFreePort(v, func(path string, port, busPort int) (*Server, error) {
+		s := &Server{
+			Addr:    fmt.Sprintf("127.0.0.1:%d", port),
+			process: &process{path: path, dir: dir, busPort: busPort},
+		}
+		lines, err := s.configure(v, o, port)
+		if err != nil {
+			return nil, err
+		}
+		config := strings.Join(lines, "\n") + "\n"
+		s.config = strings.ReplaceAll(config, busPortMark, fmt.Sprint(busPort))
+		return s, s.boot()
+	})
+}
+
+// busPortMark in a line of Options.Config stands for the port of the cluster bus.
+const busPortMark = "{bus-port}"
+
+// onFreePort starts a server by launch, with the path of its program. Another process may take a free port before the
+// server does: then it is tried again on another one.
+func onFreePort(v Version, launch func(path string, port, busPort int) (*Server, error)) (*Server, error) {
 	path, err := find(v)
 	if err != nil {
 		return nil, err
@@ -136,15 +163,7 @@ func start(v Version, o Options, dir string) (*Server, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := &Server{Addr: fmt.Sprintf("127.0.0.1:%d", port), process: &process{path: path, dir: dir}}
-		lines, err := s.configure(v, o, port)
-		if err != nil {
-			return nil, err
-		}
-		s.config = strings.Join(lines, "\n")
-		s.config = strings.ReplaceAll(s.config, busPortMark, fmt.Sprint(busPort)) + "\n"
-		s.busPort = busPort
-		err = s.boot()
+		s, err := launch(path, port, busPort)
 		if err == nil {
 			return s, nil
 		}
@@ -154,9 +173,6 @@ func start(v Version, o Options, dir string) (*Server, error) {
 	}
 	return nil, fmt.Errorf("%v: five free ports in a row were taken before the server could listen on them", v)
 }
-
-// busPortMark in a line of Options.Config stands for the port of the cluster bus.
-const busPortMark = "{bus-port}"
 
 // configure returns the lines of redis.conf, and sets what a client must know about the server.
 func (s *Server) configure(v Version, o Options, port int) ([]string, error) {
@@ -218,16 +234,33 @@ func (s *Server) boot() error {
 	if err != nil {
 		s.kill()
 	}
+	if final := (permanent{}); errors.As(err, &final) {
+		return final.error
+	}
 	return err
 }
 
 // shared holds what the tests of one process share.
-var shared struct {
+var shared = struct {
 	mu       sync.Mutex
 	dir      string // removed by Run; "" without Run
-	servers  map[Version]*Server
-	clusters map[Version]*Cluster
-	failed   map[Version]error // not tried again: one clear failure is better than a slow one in each test
+	servers  map[Version]started[*Server]
+	clusters map[Version]started[*Cluster]
+}{servers: map[Version]started[*Server]{}, clusters: map[Version]started[*Cluster]{}}
+
+// started is what start returned. A failure is kept: one that comes at once in each test is better than a slow one.
+type started[T any] struct {
+	value T
+	err   error
+}
+
+// once returns what the first call for v returned. shared.mu must be held.
+func once[T any](m map[Version]started[T], v Version, start func() (T, error)) (T, error) {
+	if _, tried := m[v]; !tried {
+		value, err := start()
+		m[v] = started[T]{value, err}
+	}
+	return m[v].value, m[v].err
 }
 
 // Shared returns a server that all tests of the process share: started by the first that asks, ended with the process.
@@ -236,15 +269,10 @@ func Shared(tb testing.TB, v Version) *Server {
 	tb.Helper()
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
-	s, err := shared.servers[v], shared.failed[v]
-	if s == nil && err == nil {
+	s, err := once(shared.servers, v, func() (*Server, error) {
 		// Without persistence or replicas the server writes no file, so it needs no directory of its own.
-		if s, err = start(v, Options{}, os.TempDir()); err != nil {
-			remember(&shared.failed, v, err)
-		} else {
-			remember(&shared.servers, v, s)
-		}
-	}
+		return start(v, Options{}, os.TempDir())
+	})
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
@@ -267,17 +295,14 @@ func Run(m *testing.M) int {
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	for _, s := range shared.servers {
-		s.kill()
+		if s.err == nil {
+			s.value.kill()
+		}
 	}
 	for _, c := range shared.clusters {
-		c.kill()
+		if c.err == nil {
+			c.value.kill()
+		}
 	}
 	return code
-}
-
-func remember[T any](m *map[Version]T, v Version, value T) {
-	if *m == nil {
-		*m = map[Version]T{}
-	}
-	(*m)[v] = value
 }

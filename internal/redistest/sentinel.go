@@ -162,26 +162,20 @@ func (s *Sentinel) wait(what string, f func() error) {
 
 // startSentinel starts one sentinel. It writes what it learns into its config, so it needs a file of its own.
 func startSentinel(v Version, name, master, dir string, quorum int) (*Server, error) {
-	path, err := find(v)
-	if err != nil {
-		return nil, err
-	}
-	port, _, err := freePorts(v)
-	if err != nil {
-		return nil, err
-	}
-	host, masterPort := splitAddr(master)
-	config := fmt.Sprintf("bind 127.0.0.1\nport %d\ndir %s\n", port, dir) +
-		fmt.Sprintf("sentinel monitor %s %s %s %d\n", name, host, masterPort, quorum) +
-		fmt.Sprintf("sentinel down-after-milliseconds %s 1000\n", name) +
-		fmt.Sprintf("sentinel failover-timeout %s 3000\n", name)
 	file := filepath.Join(dir, "sentinel.conf")
-	if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
-		return nil, err
-	}
-	s := &Server{
-		Addr:    fmt.Sprintf("127.0.0.1:%d", port),
-		process: &process{path: path, dir: dir, args: []string{file, "--sentinel"}},
-	}
-	return s, s.boot()
+	host, masterPort := splitAddr(master)
+	return onFreePort(v, func(path string, port, _ int) (*Server, error) {
+		config := fmt.Sprintf("bind 127.0.0.1\nport %d\ndir %s\n", port, dir) +
+			fmt.Sprintf("sentinel monitor %s %s %s %d\n", name, host, masterPort, quorum) +
+			fmt.Sprintf("sentinel down-after-milliseconds %s 1000\n", name) +
+			fmt.Sprintf("sentinel failover-timeout %s 3000\n", name)
+		if err := os.WriteFile(file, []byte(config), 0o600); err != nil {
+			return nil, err
+		}
+		s := &Server{
+			Addr:    fmt.Sprintf("127.0.0.1:%d", port),
+			process: &process{path: path, dir: dir, args: []string{file, "--sentinel"}},
+		}
+		return s, s.boot()
+	})
 }
