@@ -30,6 +30,7 @@ var mayImport = map[string][]string{
 	"internal/cases":     {root},
 	"internal/archtest":  {},
 	"internal/redistest": {},
+	"internal/difftest":  {},
 
 	// Stores. They do not know each other; what joins them is a Limiter.
 	"memstore":   {root, "internal/algorithm"},
