@@ -1,0 +1,106 @@
+package rules
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"weir.dev/weir"
+)
+
+// seeds are files of every kind, right and wrong.
+var seeds = []string{
+	"", "~", "domain: d", "domain: d\n---\n", "&a [*a]", "domain: &d [*d]", "\xff\xfed\x00", "a: \x00", "%YAML 2.0\n---\n",
+	tree,
+	limit("unit: minute, requests_per_unit: 5"),
+	limit("algorithm: gcra, window: 1m30s, burst: 0x10, requests_per_unit: 010, name: n, replaces: [{name: m}]"),
+	limit("unlimited: yes, unit: x, requests_per_unit: -1"),
+	descriptor("key: a, value: b*, share_threshold: on, value_to_metric: on, metadata: {a: [.inf, !!binary /w==, 1e3]}"),
+	descriptor("key: a, limits: [{unit: day}, 5, {}, ~]"),
+	"domain: d\ndescriptors:\n- &a {key: a, <<: {value: b}}\n- {<<: [*a, *a], key: c}\n- *a\n",
+	"? - a\n: <<",
+}
+
+// FuzzParse: reading never panics; it gives rules that can be used, or faults with a
+// place each.
+func FuzzParse(f *testing.F) {
+	for _, s := range seeds {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse(File{"limits.yaml", data})
+		if err != nil {
+			var faults Faults
+			if c != nil || !errors.As(err, &faults) || len(faults) == 0 {
+				t.Fatalf("got %v and %v, want faults alone", c, err)
+			}
+			for _, fault := range faults {
+				if fault.File != "limits.yaml" || fault.Line < 1 || fault.Column < 1 || fault.Message == "" {
+					t.Errorf("got the fault %+v, want a file, a place and a message", fault)
+				}
+			}
+			return
+		}
+		paths, states := map[string]bool{}, map[string]bool{}
+		for _, r := range c.Rules() {
+			if r.Path == "" || paths[r.Path] || len(r.Path) > maxPath {
+				t.Errorf("got the path %q, want one of its own", r.Path)
+			}
+			paths[r.Path] = true
+			for _, l := range r.Limits {
+				err := l.Validate()
+				if err != nil || l.IsUnlimited() || weir.ValidateName(l.StateName) != nil || states[l.StateName] {
+					t.Errorf("%s: got the limit %v of the name %q (%v), want one that can be used", r.Path, l.Limit, l.StateName, err)
+				}
+				states[l.StateName] = true
+			}
+		}
+	})
+}
+
+// FuzzMatch: the globs agree with a plain recursive reading of them, entries make
+// injective keys, and a match ends at the level of the last entry.
+func FuzzMatch(f *testing.F) {
+	f.Add("a*b*c", "aXbYc", "user", "vip")
+	f.Add("*", "", "nested", "exact")
+	f.Add("**a", "a", "h-", "\xff")
+	f.Add("a", "a", "path", "/a/b/c")
+	c := parse(f, tree)
+	f.Fuzz(func(t *testing.T, pattern, text, key, value string) {
+		if len(pattern) > 50 || len(text) > 50 {
+			return // the plain reading takes exponential time
+		}
+		if got, want := makeGlob(pattern).match(text), plainGlob(pattern, text); got != want {
+			t.Errorf("%q matches %q: got %v, want %v", pattern, text, got, want)
+		}
+		one, two := []Entry{{key, value}}, []Entry{{key, value}, {pattern, text}}
+		if r := c.Match("d", one); r != nil && len(r.Shared) != 1 {
+			t.Errorf("one entry: got the rule %q, want one of the first level", r.Path)
+		}
+		if r := c.Match("d", two); r != nil && len(r.Shared) != 2 {
+			t.Errorf("two entries: got the rule %q, want one of the second level", r.Path)
+		}
+		swapped := []Entry{{key, text}, {pattern, value}}
+		r := &Rule{}
+		if r.Key(one) == r.Key(two) || (r.Key(two) == r.Key(swapped)) != (value == text) {
+			t.Errorf("%q and %q have one key", two, swapped)
+		}
+	})
+}
+
+func plainGlob(pattern, text string) bool {
+	star := strings.IndexByte(pattern, '*')
+	if star < 0 {
+		return pattern == text
+	}
+	rest, ok := strings.CutPrefix(text, pattern[:star])
+	for ; ok; rest = rest[1:] {
+		if plainGlob(pattern[star+1:], rest) {
+			return true
+		}
+		if rest == "" {
+			return false
+		}
+	}
+	return false
+}
