@@ -89,6 +89,7 @@ type spec struct {
 	emission  Emission
 	capacity  int64 // burst, or units; 0 denies
 	valid     bool
+	asksStore bool // valid and not unlimited
 	unlimited bool
 
 	algorithm Algorithm
@@ -203,14 +204,14 @@ func (l Limit) spec() *spec {
 // makeLimit completes what the caller gave and interns it, so that a Limit is one
 // word and equal limits are the same word.
 func makeLimit(s spec) Limit {
-	s.valid, s.emission, s.capacity = false, Emission{}, 0
+	s.valid, s.asksStore, s.emission, s.capacity = false, false, Emission{}, 0
 	if s.burstSet && s.burst == s.units {
 		s.burst, s.burstSet = 0, false // the default, spelled out
 	}
 	if s.unlimited {
 		s.valid = true
 	} else if s.faults() == nil {
-		s.valid = true
+		s.valid, s.asksStore = true, true
 		s.capacity = s.units
 		if s.burstSet {
 			s.capacity = s.burst

@@ -103,25 +103,29 @@ func (l *Limiter) With(limit Limit) *Limiter { return &Limiter{core: l.core, lim
 
 // Take takes cost units, at least 1, if that many are there. The error says that
 // nothing could decide; then the decision is not allowed.
-func (l *Limiter) Take(ctx context.Context, key Key, cost int64) (Decision, error) {
-	return l.core.take(ctx, Ask{Name: l.core.name, Key: key, Limit: l.limit, Cost: cost})
+func (l *Limiter) Take(ctx context.Context, key Key, cost int64) (d Decision, err error) {
+	err = l.core.take(ctx, &Ask{Name: l.core.name, Key: key, Limit: l.limit, Cost: cost}, &d)
+	return d, err
 }
 
 // TakeUpTo takes as many of cost units as are there, at least one: see Decision.Taken.
-func (l *Limiter) TakeUpTo(ctx context.Context, key Key, cost int64) (Decision, error) {
-	return l.core.take(ctx, Ask{Name: l.core.name, Key: key, Limit: l.limit, Cost: cost, Partial: true})
+func (l *Limiter) TakeUpTo(ctx context.Context, key Key, cost int64) (d Decision, err error) {
+	err = l.core.take(ctx, &Ask{Name: l.core.name, Key: key, Limit: l.limit, Cost: cost, Partial: true}, &d)
+	return d, err
 }
 
 // Peek says what is there and whether one unit would be allowed now. It changes nothing.
-func (l *Limiter) Peek(ctx context.Context, key Key) (Decision, error) {
-	return l.core.decide(ctx, Ask{Name: l.core.name, Key: key, Limit: l.limit})
+func (l *Limiter) Peek(ctx context.Context, key Key) (d Decision, err error) {
+	err = l.core.decide(ctx, &Ask{Name: l.core.name, Key: key, Limit: l.limit}, &d)
+	return d, err
 }
 
 // Reserve takes units that may be used after Decision.Delay, at most maxWait from now
 // and at most a period. GCRA and LeakyBucket sell places ahead in this way; windows and
 // the log cannot promise the future, and there Reserve is Take.
-func (l *Limiter) Reserve(ctx context.Context, key Key, cost int64, maxWait time.Duration) (Decision, error) {
-	return l.core.take(ctx, Ask{Name: l.core.name, Key: key, Limit: l.limit, Cost: cost, MaxWait: maxWait})
+func (l *Limiter) Reserve(ctx context.Context, key Key, cost int64, maxWait time.Duration) (d Decision, err error) {
+	err = l.core.take(ctx, &Ask{Name: l.core.name, Key: key, Limit: l.limit, Cost: cost, MaxWait: maxWait}, &d)
+	return d, err
 }
 
 // Wait takes cost units and returns when they may be used: at the latest at ctx's
@@ -221,39 +225,43 @@ func (l *Limiter) Reset(ctx context.Context, key Key) error {
 }
 
 // take is decide for verbs that charge.
-func (c *core) take(ctx context.Context, ask Ask) (Decision, error) {
+func (c *core) take(ctx context.Context, ask *Ask, d *Decision) error {
 	if ask.Cost < 1 {
-		return Decision{}, fmt.Errorf("limit %q: a cost of %d units: take 1 or more, or use Peek", ask.Name, ask.Cost)
+		return fmt.Errorf("limit %q: a cost of %d units: take 1 or more, or use Peek", ask.Name, ask.Cost)
 	}
-	return c.decide(ctx, ask)
+	return c.decide(ctx, ask, d)
 }
 
-// decide asks the store and applies what the options say of its answer.
-func (c *core) decide(ctx context.Context, ask Ask) (Decision, error) {
+// decide asks the store, applies what the options say of its answer, and fills d. Ask
+// and Decision are long: they go by pointer as far as the store, since each copy costs
+// as much as the counting.
+func (c *core) decide(ctx context.Context, ask *Ask, d *Decision) (err error) {
 	if c.opts.Observe != nil {
-		return c.decideObserved(ctx, ask)
+		return c.decideObserved(ctx, ask, d)
 	}
 	if ask.Limit.IsUnlimited() {
-		return c.unlimited(ask)
+		*d, err = c.unlimited(*ask)
+		return err
 	}
-	d, err := c.store.Take(ctx, ask)
+	*d, err = c.store.Take(ctx, *ask)
 	if err != nil || d.Cause != nil {
-		return c.settle(ctx, ask, d, err)
+		*d, err = c.settle(ctx, *ask, *d, err)
+		return err
 	}
 	if !d.Allowed && c.opts.Shadow {
 		d.Allowed, d.Shadow = true, true
 	}
-	return d, nil
+	return nil
 }
 
 // decideObserved is decide with a clock and a witness.
-func (c *core) decideObserved(ctx context.Context, ask Ask) (Decision, error) {
+func (c *core) decideObserved(ctx context.Context, ask *Ask, d *Decision) error {
 	silent := *c
 	silent.opts.Observe = nil
 	start := time.Now()
-	d, err := silent.decide(ctx, ask)
-	c.opts.Observe(ctx, Observation{Name: c.name, Limit: ask.Limit, Cost: ask.Cost, Decision: d, Err: err, Took: time.Since(start)})
-	return d, err
+	err := silent.decide(ctx, ask, d)
+	c.opts.Observe(ctx, Observation{Name: c.name, Limit: ask.Limit, Cost: ask.Cost, Decision: *d, Err: err, Took: time.Since(start)})
+	return err
 }
 
 // unlimited answers without a store.

@@ -40,7 +40,7 @@ type Ask struct {
 // call it before they decide.
 func (a *Ask) Validate() error {
 	if a.Name != "" && a.Key.kind != noKey && a.Cost >= 0 && a.MaxWait >= 0 &&
-		a.Limit != (Limit{}) && a.Limit.interned.valid && !a.Limit.IsUnlimited() && (a.MaxWait == 0 || a.MaxWait <= a.Limit.Period()) {
+		a.Limit != (Limit{}) && a.Limit.interned.asksStore && (a.MaxWait == 0 || a.MaxWait <= a.Limit.Period()) {
 		return nil
 	}
 	var errs []error
