@@ -79,9 +79,9 @@ func shardsFor(keys int) int {
 
 // Take answers one question. It allocates nothing for a key that is remembered. The
 // error says what is wrong with the question.
-func (s *Store) Take(_ context.Context, ask weir.Ask) (weir.Decision, error) {
+func (s *Store) Take(_ context.Context, ask weir.Ask) (d weir.Decision, err error) {
 	if err := ask.Validate(); err != nil {
-		return weir.Decision{}, err
+		return d, err
 	}
 	now := s.now()
 	kind := algorithm.KindOf(ask.Limit.Algorithm())
@@ -89,16 +89,15 @@ func (s *Store) Take(_ context.Context, ask weir.Ask) (weir.Decision, error) {
 	sh.mu.Lock()
 	if kind == algorithm.KindTAT {
 		if e := sh.find(id); e != nil {
-			t, v, changed := algorithm.TakeGCRA(e.state.tat(), now, &ask)
-			if changed {
+			if t, ok := algorithm.AdmitGCRA(e.state.tat(), now, &ask, &d); ok {
 				e.state = packTAT(t)
+				sh.mu.Unlock()
+				return d, nil
 			}
-			sh.mu.Unlock()
-			return algorithm.DescribeGCRA(t, v, &ask), nil
 		}
 	}
 	g := group{store: s, now: now, idle: now}
-	d, _ := g.decide(place{sh, id}, &ask)
+	d, _ = g.decide(place{sh, id}, &ask)
 	g.unlockShared()
 	sh.mu.Unlock()
 	return d, nil

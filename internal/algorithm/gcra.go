@@ -120,7 +120,7 @@ func TakeGCRA(t TAT, now int64, ask *weir.Ask) (TAT, Verdict, bool) {
 			v.Taken = min(ask.Cost, most, units(&e, tolerance(ask, &e, most).sub(d, e.Den)))
 		}
 	}
-	if v.Taken > 0 || clamped && ask.Cost > 0 {
+	if v.Taken > 0 || clamped && ask.Cost > 0 && !hopeless(ask) {
 		d = d.add(cost(&e, v.Taken), e.Den)
 		return TAT{now + d.us, d.rem, e.Den}, v, true
 	}
@@ -131,6 +131,39 @@ func TakeGCRA(t TAT, now int64, ask *weir.Ask) (TAT, Verdict, bool) {
 func Tolerance(ask *weir.Ask, e *weir.Emission, units int64) (micros, rem int64) {
 	s := tolerance(ask, e, units)
 	return s.us, s.rem
+}
+
+// AdmitGCRA is TakeGCRA and DescribeGCRA in one pass for the commonest question and
+// answer: whole units of a GCRA limit, without waiting, which are there. It fills d,
+// which must be zero, and returns the state to keep. Anything else it leaves to those
+// two, and reports false.
+func AdmitGCRA(t TAT, now int64, ask *weir.Ask, d *weir.Decision) (TAT, bool) {
+	e := ask.Limit.Emission()
+	if ask.MaxWait != 0 || ask.Partial || ask.Cost < 1 || ask.Cost > ask.Limit.Capacity() ||
+		ask.Limit.Algorithm() != weir.GCRA || t.Rem > 0 && t.Den != e.Den {
+		return t, false
+	}
+	after := span{t.Micros - now, t.Rem}
+	if after.us < 0 {
+		after = span{}
+	}
+	if e.Rem == 0 { // whole microseconds a unit: Rem is 0 everywhere
+		after.us += ask.Cost * e.Micros
+	} else {
+		after = after.add(cost(&e, ask.Cost), e.Den)
+	}
+	left := span{e.TolMicros, e.TolRem}.sub(after, e.Den)
+	if left.us < 0 {
+		return t, false
+	}
+	d.Allowed, d.Taken, d.AtMicros = true, ask.Cost, now
+	if e.Rem == 0 {
+		d.Remaining = left.us / e.Micros
+	} else {
+		d.Remaining = units(&e, left)
+	}
+	d.ResetAfter = micros(after.ceil())
+	return TAT{now + after.us, after.rem, e.Den}, true
 }
 
 // units returns how many whole units fit into a span of an emission.
