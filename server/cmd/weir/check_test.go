@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"weir.dev/weir"
+)
+
+// check runs "weir check" on a file of the given text, which it calls limits.yaml.
+func check(t *testing.T, text string, flags ...string) (out, errs string, err error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "limits.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr bytes.Buffer
+	root := newRootCommand()
+	root.SetArgs(append([]string{"check", path}, flags...))
+	root.SetOut(&stdout)
+	root.SetErr(&stderr)
+	err = root.ExecuteContext(t.Context())
+	return stdout.String(), strings.ReplaceAll(stderr.String(), path, "limits.yaml"), err
+}
+
+func TestCheckPrintsEachRuleWithItsWorstCase(t *testing.T) {
+	t.Parallel()
+	out, errs, err := check(t, `
+domain: shop
+descriptors:
+- {key: user, rate_limit: {unit: minute, requests_per_unit: 100, algorithm: gcra, burst: 20}}
+- {key: user, value: white}
+- {key: user, value: bad, rate_limit: {unit: day, requests_per_unit: 0}}
+- {key: free, rate_limit: {unlimited: true}}
+- key: tenant
+  shadow_mode: true
+  limits:
+  - {window: 90s, requests_per_unit: 5, algorithm: sliding_log}
+  - {window: 36h, requests_per_unit: 50, algorithm: sliding_window}
+- {key: "a*", rate_limit: {window: 2h30m, requests_per_unit: 6}}
+`)
+	want := `DOMAIN  RULE        LIMIT                                                             WORST CASE
+shop    user        100 per minute by gcra, burst 20                                  119 in any minute
+shop    user=white  none: allows and counts nothing                                   
+shop    user=bad    denies everything                                                 
+shop    free        unlimited                                                         
+shop    tenant      5 per 1m30s by sliding_log, in shadow: never denies               5 in any 1m30s
+          and       50 per 36h by sliding_window, in shadow: never denies             99 in any 36h
+shop    a*          6 per 2h30m by fixed_window                                       12 in any 2h30m
+`
+	if err != nil || trimLines(out) != trimLines(want) {
+		t.Errorf("got %v and\n%s\nwant\n%s", err, out, want)
+	}
+	if want := `limits.yaml:13:9: warning: the * in the key "a*" stands for any text: write it in the value, if that was meant` + "\n"; errs != want {
+		t.Errorf("got the warnings %q, want %q", errs, want)
+	}
+}
+
+// trimLines leaves single spaces: how wide columns are is not what a test is for.
+func trimLines(s string) string {
+	lines := strings.Split(s, "\n")
+	for i, l := range lines {
+		lines[i] = strings.Join(strings.Fields(l), " ")
+	}
+	return strings.Join(lines, "\n")
+}
+
+func TestCheckPrintsEveryFaultAndFails(t *testing.T) {
+	t.Parallel()
+	out, errs, err := check(t, "domain: d\nfoo: 1\ndescriptors: [{key: a, rate_limit: {unit: days, requests_per_unit: 1}}]\n")
+	want := `limits.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain or name
+limits.yaml:3:43: unknown unit "days": write day
+Error: 2 faults in 1 file
+`
+	if err == nil || out != "" || errs != want {
+		t.Errorf("got the error %v, the output %q and\n%s\nwant no output and\n%s", err, out, errs, want)
+	}
+}
+
+func TestCheckPrintsJSON(t *testing.T) {
+	t.Parallel()
+	out, _, err := check(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 5}}]\n", "--json")
+	want := checkReport{OK: true, Rules: []checkedRule{{Domain: "d", Rule: "a", Limits: []checkedLimit{
+		{Algorithm: "fixed_window", Units: 5, Seconds: 1, WorstCase: 10},
+	}}}}
+	wantJSON, _ := json.MarshalIndent(want, "", "  ")
+	// An empty list is a list, for those who read it.
+	wantText := strings.ReplaceAll(string(wantJSON), "null", "[]") + "\n"
+	if err != nil || out != wantText {
+		t.Errorf("got %v and %s\nwant %s", err, out, wantText)
+	}
+
+	out, _, err = check(t, "domain: d\nfoo: 1\n", "--json")
+	var got checkReport
+	if json.Unmarshal([]byte(out), &got) != nil || err == nil || got.OK || len(got.Faults) != 1 || got.Faults[0].Line != 2 || got.Faults[0].Column != 1 {
+		t.Errorf("got %v and %s, want an error and the fault in line 2", err, out)
+	}
+}
+
+func TestCheckNamesAPathThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	root := newRootCommand()
+	root.SetArgs([]string{"check", filepath.Join(t.TempDir(), "missing.yaml")})
+	root.SetOut(&bytes.Buffer{})
+	root.SetErr(&bytes.Buffer{})
+	if err := root.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "missing.yaml") {
+		t.Errorf("got %v, want an error that names missing.yaml", err)
+	}
+}
+
+func TestTheExampleConfigurationHasNeitherFaultsNorWarnings(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../../examples/quickstart/ratelimit.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, errs, err := check(t, string(text)); err != nil || errs != "" || out == "" {
+		t.Errorf("got %v, %q and the output %q", err, errs, out)
+	}
+}
+
+func TestWorstCasesAreThoseOfTheAlgorithms(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit weir.Limit
+		want  int64
+	}{
+		{weir.PerMinute(100), 199},
+		{weir.PerMinute(100).Burst(1), 100},
+		{weir.PerMinute(100).By(weir.LeakyBucket), 101},
+		{weir.PerMinute(100).By(weir.FixedWindow), 200},
+		{weir.PerMinute(100).By(weir.SlidingWindow), 199},
+		{weir.PerMinute(100).By(weir.SlidingLog), 100},
+		{weir.PerMinute(0), 0},
+	} {
+		if got := worstCase(test.limit); got != test.want {
+			t.Errorf("%v: got %d, want %d", test.limit, got, test.want)
+		}
+	}
+}
+
+func TestDurationsHaveNoZerosAtTheEnd(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{36 * time.Hour, "36h"}, {90 * time.Second, "1m30s"}, {10 * time.Minute, "10m"}, {time.Second, "1s"},
+		{100 * time.Hour, "100h"}, {90 * time.Minute, "1h30m"}, {time.Hour + time.Second, "1h0m1s"}, {1500 * time.Microsecond, "1.5ms"},
+	} {
+		if got := shortDuration(test.d); got != test.want {
+			t.Errorf("%d ns: got %s, want %s", test.d, got, test.want)
+		}
+	}
+}
