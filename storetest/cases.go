@@ -43,21 +43,20 @@ var caseRows = []row{
 		if err != nil {
 			tr.Fatalf("the reference cases: %v", err)
 		}
-		for i, c := range all {
+		for _, c := range all {
 			if c.Limit.Algorithm() == tr.algorithm {
-				tr.answers(c, fmt.Sprintf("%s-%d", tr.name, i))
+				tr.afresh().answers(c)
 			}
 		}
 	}},
 }
 
 // answers puts one case to the store, and leaves it at the first difference.
-func (tr *trial) answers(c cases.Case, name string) {
+func (tr *trial) answers(c cases.Case) {
 	tr.Helper()
 	for i, s := range c.Steps {
-		ask := tr.of(c.Limit, s.Cost)
-		ask.Name = name
-		if got := cases.AnswerOf(tr.takeAt(s.AtMicros, ask)); !s.Want.Agrees(got) {
+		got := cases.AnswerOf(tr.takeAt(s.AtMicros, tr.of(c.Limit, s.Cost)))
+		if !s.Want.Agrees(got) {
 			tr.Errorf("case %q, step %d at %d µs, cost %d:\n got %+v\nwant %+v", c.Name, i, s.AtMicros, s.Cost, got, s.Want)
 			return
 		}

@@ -20,8 +20,12 @@ type Event struct {
 	Unknown  bool // the answer was lost: the Cost may have been charged or not
 }
 
-// EventOf returns a decision as an event.
+// EventOf returns a decision as an event. A partial ask that was denied is one for one
+// unit: not even that was there.
 func EventOf(ask weir.Ask, d weir.Decision) Event {
+	if ask.Partial && !d.Allowed {
+		ask.Cost = min(ask.Cost, 1)
+	}
 	return Event{AtMicros: d.AtMicros, Cost: ask.Cost, Taken: d.Taken, Allowed: d.Allowed}
 }
 
@@ -66,6 +70,9 @@ func Check(limit weir.Limit, history []Event) error {
 			}
 			if units > limit.Capacity() || !least.admits(e.AtMicros, units) {
 				return fault("admitted beyond the limit")
+			}
+			if more := e.Taken + 1; 0 < e.Taken && more <= min(e.Cost, limit.Capacity()) && most.admits(e.AtMicros, more) {
+				return fault("given fewer than the limit admits")
 			}
 			if e.Taken > 0 {
 				at := least.charge(e.AtMicros, e.Taken)

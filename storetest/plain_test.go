@@ -37,8 +37,8 @@ type state struct {
 type charge struct{ at, units int64 }
 
 type receipt struct {
-	place            string
-	at, taken, reset int64
+	place                       string
+	at, taken, remaining, reset int64
 }
 
 type refunded struct{ at, micros int64 }
@@ -108,7 +108,11 @@ func (p *plain) TakeAt(_ context.Context, now int64, asks []weir.Ask, decisions 
 		switch {
 		case ask.Alone && p.fault != "alone ignored":
 			decisions[i] = p.decide(p.states, now, ask)
-		case denied && decisions[i].Allowed && p.fault != "nothing held back":
+		case denied && !decisions[i].Allowed:
+			if cut, v := take(p.states[p.at(&ask)], now, ask); !v.Allowed {
+				p.states[p.at(&ask)] = cut // as a limit that has shrunk does
+			}
+		case denied && p.fault != "nothing held back":
 			decisions[i] = describe(p.states[p.at(&ask)], algorithm.Verdict{Allowed: true, At: decisions[i].AtMicros}, &ask)
 		}
 	}
@@ -174,10 +178,13 @@ func logOf(s state, ask *weir.Ask) *algorithm.Log {
 }
 
 func (p *plain) Refund(_ context.Context, ask weir.Ask, d weir.Decision) (int64, error) {
+	if err := ask.Validate(); err != nil {
+		return 0, err
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	at, now := p.at(&ask), max(time.Now().UnixMicro(), d.AtMicros)
-	r := receipt{at, d.AtMicros, d.Taken, d.ResetAfter.Microseconds()}
+	r := receipt{at, d.AtMicros, d.Taken, d.Remaining, d.ResetAfter.Microseconds()}
 	s, known := p.states[at]
 	if !known || p.used[r] && p.fault != "refunds twice" {
 		return 0, nil
@@ -216,7 +223,7 @@ func (p *plain) giveBack(s *state, now, units int64, ask *weir.Ask, d weir.Decis
 	case algorithm.KindLog:
 		s.log = slices.Clone(s.log)
 		for i := range s.log {
-			if s.log[i].at == d.AtMicros && d.AtMicros > now-period {
+			if s.log[i].at == d.AtMicros && s.log[i].units > 0 && d.AtMicros > now-period {
 				count = &s.log[i].units
 			}
 		}

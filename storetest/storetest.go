@@ -30,9 +30,9 @@ import (
 
 // Subject is the store to prove.
 type Subject struct {
-	// New returns the store; it is called once for each algorithm, with that
-	// algorithm's *testing.T, whose Cleanup is the place to close it. The stores may
-	// share their memory: every test uses names that no other run has used.
+	// New returns a store. It is called many times, each with the *testing.T of the test
+	// that asks the store, whose Cleanup is the place to close it. The stores may share
+	// their memory: every test uses names that no other run has used.
 	New func(t *testing.T) weir.Store
 	// Algorithms are those that the store has; empty means all.
 	Algorithms []weir.Algorithm
@@ -51,15 +51,19 @@ func Run(t *testing.T, s Subject) {
 	for _, algorithm := range all {
 		t.Run(algorithm.String(), func(t *testing.T) {
 			t.Parallel()
-			store := s.New(t)
+			shared := s.New(t)
 			for _, r := range rows() {
 				if r.of != nil && !r.of(algorithm) {
 					continue
 				}
 				t.Run(strings.ReplaceAll(r.name, " ", "_"), func(t *testing.T) {
-					tr := newTrial(t, store, algorithm, all)
-					if r.timed && tr.clocked == nil {
-						t.Skip("the store has no TakeAt, so it cannot be asked at given times")
+					tr := newTrial(t, shared, algorithm, all)
+					if r.timed {
+						if tr.clocked == nil {
+							t.Skip("the store has no TakeAt, so it cannot be asked at given times")
+						}
+						tr.open = func() weir.Store { return s.New(t) }
+						tr = tr.afresh()
 					}
 					r.check(tr)
 				})
@@ -112,6 +116,7 @@ type trial struct {
 	algorithm weir.Algorithm
 	all       []weir.Algorithm // that the store has
 	name      string           // of the limit
+	open      func() weir.Store
 }
 
 var (
@@ -121,7 +126,18 @@ var (
 
 func newTrial(r reporter, store weir.Store, algorithm weir.Algorithm, all []weir.Algorithm) *trial {
 	c, _ := store.(clocked)
-	return &trial{r, store, c, algorithm, all, fmt.Sprintf("%s-%d", thisRun, trials.Add(1))}
+	return &trial{reporter: r, store: store, clocked: c, algorithm: algorithm, all: all, name: newName()}
+}
+
+func newName() string { return fmt.Sprintf("%s-%d", thisRun, trials.Add(1)) }
+
+// afresh returns the trial on a store and a name of its own. Given times may go on only
+// forward from key to key: a store may take it that its clock does.
+func (tr *trial) afresh() *trial {
+	own := *tr
+	own.store, own.name = tr.open(), newName()
+	own.clocked = own.store.(clocked)
+	return &own
 }
 
 // year is a period in which a test on a real clock sees no time pass.
