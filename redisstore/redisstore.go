@@ -124,30 +124,26 @@ func (s *Store) Take(ctx context.Context, ask weir.Ask) (weir.Decision, error) {
 	if ask.Limit.Units() == 0 {
 		return denied(time.Now().UnixMicro()), nil
 	}
-	return s.take(ctx, &ask, live, "")
+	return s.take(ctx, &ask, clock{scripts: &live})
 }
 
 // denied is the answer of a limit of 0 units, which no server need be asked for.
 func denied(at int64) weir.Decision { return weir.Decision{RetryAfter: weir.Never, AtMicros: at} }
 
-// take asks one question under a clock; now is its last argument where that is given.
-func (s *Store) take(ctx context.Context, ask *weir.Ask, scripts scripts, now string) (weir.Decision, error) {
+// take asks one question under a clock.
+func (s *Store) take(ctx context.Context, ask *weir.Ask, c clock) (weir.Decision, error) {
 	q := questionOf(ask)
 	kind := algorithm.KindOf(ask.Limit.Algorithm())
-	sc := scripts.take[kind]
+	sc := c.take[kind]
 	if q.isPeek() {
-		sc = scripts.peek[kind]
-	}
-	args := s.arguments(q)
-	if now != "" {
-		args = append(args[:len(args):len(args)], now)
+		sc = c.peek[kind]
 	}
 	b, err := newBudget(ctx, s.opts.Budget)
 	if err != nil {
 		return weir.Decision{}, err
 	}
 	defer b.end()
-	reply, err := s.link.run(b, sc, [2]string{stateKey(ask.Key, ask.Name, kind)}, args)
+	reply, err := s.link.run(b, sc, [2]string{stateKey(ask.Key, ask.Name, kind)}, c.arguments(s.arguments(q)))
 	if err != nil {
 		return weir.Decision{}, err
 	}
@@ -165,25 +161,28 @@ func (s *Store) take(ctx context.Context, ask *weir.Ask, scripts scripts, now st
 
 // Refund gives units back in one call.
 func (s *Store) Refund(ctx context.Context, ask weir.Ask, d weir.Decision) (int64, error) {
-	if err := ask.Validate(); err != nil {
+	if err := validateRefund(&ask, d); err != nil {
 		return 0, err
 	}
-	if ask.Cost == 0 || d.Taken == 0 {
-		return 0, nil
-	}
-	if ask.Cost > d.Taken {
-		return 0, fmt.Errorf("limit %q: a refund of %d units of a decision that took %d", ask.Name, ask.Cost, d.Taken)
-	}
-	return s.refund(ctx, &ask, d, live, "")
+	return s.refund(ctx, &ask, d, clock{scripts: &live})
 }
 
-func (s *Store) refund(ctx context.Context, ask *weir.Ask, d weir.Decision, scripts scripts, now string) (int64, error) {
-	if ask.Limit.Units() == 0 {
-		return 0, nil // nothing was ever taken of it
+func validateRefund(ask *weir.Ask, d weir.Decision) error {
+	if err := ask.Validate(); err != nil {
+		return err
 	}
-	args := refundArguments(ask, d)
-	if now != "" {
-		args = append(args, now)
+	if ask.Cost > d.Taken {
+		return fmt.Errorf("limit %q: a refund of %d units of a decision that took %d: give back 0 to %[3]d", ask.Name, ask.Cost, d.Taken)
+	}
+	if d.AtMicros < 0 || d.AtMicros > 1<<53 || d.ResetAfter < 0 || d.Remaining < 0 {
+		return fmt.Errorf("limit %q: a refund of a decision made at %d µs with a reset after %v: pass back the decision as it was returned", ask.Name, d.AtMicros, d.ResetAfter)
+	}
+	return nil
+}
+
+func (s *Store) refund(ctx context.Context, ask *weir.Ask, d weir.Decision, c clock) (int64, error) {
+	if ask.Cost == 0 || ask.Limit.Units() == 0 { // nothing was ever taken of it
+		return 0, nil
 	}
 	b, err := newBudget(ctx, s.opts.Budget)
 	if err != nil {
@@ -191,7 +190,7 @@ func (s *Store) refund(ctx context.Context, ask *weir.Ask, d weir.Decision, scri
 	}
 	defer b.end()
 	keys := [2]string{stateKey(ask.Key, ask.Name, algorithm.KindOf(ask.Limit.Algorithm())), stateKey(ask.Key, ask.Name, algorithm.KindRefunds)}
-	reply, err := s.link.run(b, scripts.refund, keys, args)
+	reply, err := s.link.run(b, c.refund, keys, c.arguments(refundArguments(ask, d)))
 	if err != nil {
 		return 0, err
 	}

@@ -24,7 +24,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		decisions[0] = d
 		return err
 	}
-	return s.takeAll(ctx, asks, decisions, clockOf(0))
+	return s.takeAll(ctx, asks, decisions, serverClockNow())
 }
 
 // TakeAt is TakeAll at a time of the caller's, in microseconds since 1970, for replaying
@@ -36,24 +36,40 @@ func (s *Store) TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, dec
 	}
 	clock := givenClockAt(atMicros)
 	if len(asks) == 1 && asks[0].Limit.Units() > 0 {
-		d, err := s.take(ctx, &asks[0], replay, clock.now)
+		d, err := s.take(ctx, &asks[0], clock)
 		decisions[0] = d
 		return err
 	}
 	return s.takeAll(ctx, asks, decisions, clock)
 }
 
-// clock is whose time a question is asked at.
-type clock struct {
-	scripts scripts
-	now     string // store time, where it is given
-	micros  int64
+// RefundAt is Refund at a time of the caller's, beside TakeAt.
+func (s *Store) RefundAt(ctx context.Context, atMicros int64, ask weir.Ask, d weir.Decision) (int64, error) {
+	if err := validateRefund(&ask, d); err != nil {
+		return 0, err
+	}
+	return s.refund(ctx, &ask, d, givenClockAt(atMicros))
 }
 
-func clockOf(int64) clock { return clock{scripts: live, micros: time.Now().UnixMicro()} }
+// clock is whose time a question is asked at.
+type clock struct {
+	*scripts
+	now    string // the last argument, where the time is given
+	micros int64  // since 1970; of the server's clock a guess
+}
+
+func serverClockNow() clock { return clock{scripts: &live, micros: time.Now().UnixMicro()} }
 
 func givenClockAt(atMicros int64) clock {
-	return clock{scripts: replay, now: decimal(atMicros - storeEpoch), micros: atMicros}
+	return clock{scripts: &replay, now: decimal(atMicros - storeEpoch), micros: atMicros}
+}
+
+// arguments returns a script's arguments with the time behind them, if it is given.
+func (c clock) arguments(args []string) []string {
+	if c.now == "" {
+		return args
+	}
+	return append(args[:len(args):len(args)], c.now)
 }
 
 func validate(asks []weir.Ask, decisions []weir.Decision) error {
@@ -145,7 +161,7 @@ func (s *Store) split(asks []weir.Ask, c clock) []part {
 		if !ok {
 			p = len(parts)
 			where[group] = p
-			parts = append(parts, part{call: call{script: c.scripts.several}})
+			parts = append(parts, part{call: call{script: c.several}})
 		}
 		q := questionOf(&asks[i])
 		args := s.arguments(q)
@@ -154,23 +170,25 @@ func (s *Store) split(asks []weir.Ask, c clock) []part {
 		parts[p].args = append(parts[p].args, kindArgument(&asks[i], q), decimal(int64(len(args))))
 		parts[p].args = append(parts[p].args, args...)
 	}
-	if c.now != "" {
-		for i := range parts {
-			parts[i].args = append(parts[i].args, c.now)
-		}
+	for i := range parts {
+		parts[i].args = c.arguments(parts[i].args)
 	}
 	return parts
 }
 
 // kindArgument tells the script the kind of an ask's state: in upper case where it
-// stands alone, and with a p where it only looks.
+// stands alone, and with a p where it only looks, or an x where it can never pass.
 func kindArgument(ask *weir.Ask, q question) string {
 	kind := []byte{byte(algorithm.KindOf(ask.Limit.Algorithm()))}
 	if ask.Alone {
 		kind[0] -= 'a' - 'A'
 	}
 	if q.isPeek() {
-		kind = append(kind, 'p')
+		how := byte('p')
+		if q.cost > 0 {
+			how = 'x'
+		}
+		kind = append(kind, how)
 	}
 	return string(kind)
 }
@@ -219,13 +237,9 @@ func (s *Store) giveBack(ctx context.Context, asks []weir.Ask, decisions []weir.
 		}
 		back := asks[i]
 		back.Cost = d.Taken
-		args := refundArguments(&back, *d)
-		if c.now != "" {
-			args = append(args, c.now)
-		}
 		kind := algorithm.KindOf(back.Limit.Algorithm())
 		calls = append(calls, &call{
-			script: c.scripts.refund, args: args,
+			script: c.refund, args: c.arguments(refundArguments(&back, *d)),
 			keys: []string{stateKey(back.Key, back.Name, kind), stateKey(back.Key, back.Name, algorithm.KindRefunds)},
 		})
 		d.Remaining = min(d.Remaining+d.Taken, back.Limit.Capacity())
@@ -249,4 +263,3 @@ func refunded(ask *weir.Ask, reply rueidis.RedisMessage) (int64, error) {
 	}
 	return algorithm.UnitsIn(ask.Limit.Emission(), row[1], row[2], ask.Cost), nil
 }
-

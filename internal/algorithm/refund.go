@@ -2,7 +2,6 @@ package algorithm
 
 import (
 	"math/bits"
-	"unsafe"
 
 	"weir.dev/weir"
 )
@@ -66,7 +65,8 @@ func (r receipt) mark() int64 { return r.at + r.resetAfter }
 // Size returns the bytes that the ledger holds: 0 where it need not be kept, at most
 // about 48 KiB.
 func (l *Ledger) Size() int {
-	return cap(l.used)*int(unsafe.Sizeof(receipt{})) + cap(l.moved)*int(unsafe.Sizeof(bucket{}))
+	const receiptBytes, bucketBytes = 32, 24
+	return cap(l.used)*receiptBytes + cap(l.moved)*bucketBytes
 }
 
 // Forget drops what cannot matter any more.
@@ -93,23 +93,32 @@ func (l *Ledger) Forget(now int64) {
 
 // open reports whether the receipt may still give something back.
 func (l *Ledger) open(r receipt, now int64) bool {
-	l.Forget(now)
-	if r.taken < 1 || r.mark() <= now || len(l.used) >= MaxReceipts {
+	if r.taken < 1 || r.mark() <= now {
 		return false
 	}
+	outstanding := 0
 	for _, u := range l.used {
 		if u == r {
 			return false
 		}
+		if u.mark() > now {
+			outstanding++
+		}
 	}
-	return true
+	return outstanding < MaxReceipts
+}
+
+// use records that a receipt has given something back at now.
+func (l *Ledger) use(r receipt, now int64) {
+	l.Forget(now)
+	l.used = append(l.used, r)
 }
 
 // since returns how far refunds have moved the key since t, in µs.
-func (l *Ledger) since(t int64) int64 {
+func (l *Ledger) since(t, now int64) int64 {
 	var s int64
 	for _, b := range l.moved {
-		if b.end > t {
+		if b.end > t && b.until > now {
 			s += b.moved
 		}
 	}
@@ -148,7 +157,7 @@ func (l *Ledger) RefundGCRA(t TAT, now int64, ask *weir.Ask, d *weir.Decision) (
 			return t, 0
 		}
 	} else {
-		left.us -= l.since(d.AtMicros)
+		left.us -= l.since(d.AtMicros, now)
 		if own := taken.sub(span{us: now - d.AtMicros}, e.Den); own.cmp(left) > 0 {
 			left = own
 		}
@@ -161,7 +170,7 @@ func (l *Ledger) RefundGCRA(t TAT, now int64, ask *weir.Ask, d *weir.Decision) (
 	if left.cmp(span{}) <= 0 {
 		return t, 0
 	}
-	l.used = append(l.used, r)
+	l.use(r, now)
 	l.move(left.ceil(), now, e.TolMicros+period)
 	ahead = ahead.sub(left, e.Den)
 	return TAT{now + ahead.us, ahead.rem, e.Den}, UnitsIn(e, left.us, left.rem, ask.Cost)
@@ -169,13 +178,14 @@ func (l *Ledger) RefundGCRA(t TAT, now int64, ask *weir.Ask, d *weir.Decision) (
 
 // RefundWindow is RefundGCRA for FixedWindow.
 func (l *Ledger) RefundWindow(w Window, now int64, ask *weir.Ask, d *weir.Decision) (Window, int64) {
-	cur, now := w.at(max(now, d.AtMicros), ask.Limit.Period().Microseconds())
+	now = max(now, d.AtMicros)
+	cur, _ := w.at(now, ask.Limit.Period().Microseconds())
 	back := min(ask.Cost, cur.Count)
 	r := receiptOf(d)
 	if d.AtMicros < cur.Start || back == 0 || !l.open(r, now) {
 		return w, 0
 	}
-	l.used = append(l.used, r)
+	l.use(r, now)
 	cur.Count -= back
 	return cur, back
 }
@@ -183,7 +193,8 @@ func (l *Ledger) RefundWindow(w Window, now int64, ask *weir.Ask, d *weir.Decisi
 // RefundSliding is RefundGCRA for SlidingWindow.
 func (l *Ledger) RefundSliding(s Sliding, now int64, ask *weir.Ask, d *weir.Decision) (Sliding, int64) {
 	period := ask.Limit.Period().Microseconds()
-	cur, now := s.at(max(now, d.AtMicros), period)
+	now = max(now, d.AtMicros)
+	cur, _ := s.at(now, period)
 	count := &cur.Cur
 	if d.AtMicros < cur.Start {
 		count = &cur.Prev
@@ -193,7 +204,7 @@ func (l *Ledger) RefundSliding(s Sliding, now int64, ask *weir.Ask, d *weir.Deci
 	if d.AtMicros < cur.Start-period || back == 0 || !l.open(r, now) {
 		return s, 0
 	}
-	l.used = append(l.used, r)
+	l.use(r, now)
 	*count -= back
 	return cur, back
 }
@@ -202,12 +213,13 @@ func (l *Ledger) RefundSliding(s Sliding, now int64, ask *weir.Ask, d *weir.Deci
 func (l *Ledger) RefundLog(g *Log, now int64, ask *weir.Ask, d *weir.Decision) int64 {
 	r := receiptOf(d)
 	// ResetAfter is the period: the entries of t are gone at the mark.
-	if !l.open(r, max(now, d.AtMicros)) {
+	now = max(now, d.AtMicros)
+	if !l.open(r, now) {
 		return 0
 	}
 	back := int64(g.remove(d.AtMicros, int(min(ask.Cost, weir.MaxLogUnits))))
 	if back > 0 {
-		l.used = append(l.used, r)
+		l.use(r, now)
 	}
 	return back
 }

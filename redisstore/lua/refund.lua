@@ -3,7 +3,7 @@
 --
 -- KEYS[1] the state that was charged. KEYS[2] the ledger of refunds, a sorted set:
 --         receipts used, by when they can matter no more (µs since 1970), and what was
---         moved in each bucket of time, as s:end by minus the µs moved.
+--         moved in each bucket of time, as s:end:until by minus the µs moved.
 -- ARGV    1 kind (g, q for a LeakyBucket, f, w, l), 2 units, 3 the receipt, 4 when they
 --         were taken, 5 the mark (when the key would be as new but for later asks), 6 how
 --         long a receipt can matter, 7 the length of a bucket; then for g and q 8 the
@@ -22,7 +22,16 @@ if mark <= now then return {0, 0, 0} end
 if redis.call('ZSCORE', ledger, receipt) then return {0, 0, 0} end
 if redis.call('ZCOUNT', ledger, '(' .. string.format('%.0f', now + epoch), '+inf') >= 1024 then return {0, 0, 0} end
 
-local buckets = redis.call('ZRANGEBYSCORE', ledger, '-inf', '(0', 'WITHSCORES')
+local buckets, old = {}, {} -- those that still matter, and those that do not
+local members = redis.call('ZRANGEBYSCORE', ledger, '-inf', '(0', 'WITHSCORES')
+for i = 1, #members, 2 do
+  local last, till = string.match(members[i], '^s:(-?%d+):(-?%d+)$')
+  if till + 0 > now then
+    buckets[#buckets + 1] = {last = last + 0, till = till + 0, moved = -members[i+1], member = members[i]}
+  else
+    old[#old + 1] = members[i]
+  end
+end
 local back, moved, rest, write = 0, 0, 0, nil
 
 local function give_tat(s)
@@ -47,8 +56,8 @@ local function give_tat(s)
     bx = left
   else
     local later = 0
-    for i = 1, #buckets, 2 do
-      if tonumber(string.sub(buckets[i], 3)) > at then later = later - buckets[i+1] end
+    for _, b in ipairs(buckets) do
+      if b.last > at then later = later + b.moved end
     end
     bx, by = gx - (now - at), gy
     if left - later > bx then bx, by = left - later, 0 end
@@ -92,8 +101,6 @@ end
 local function give_log()
   local L = log_open(key)
   if L.n == 0 then return end
-  local period = ARGV[8] + 0
-  if at <= math.max(now, L.last) - period then return end
   local first = log_dead(L, at - 1)
   local past = log_dead(L, at)
   back = math.min(g, past - first)
@@ -117,13 +124,19 @@ end
 if back == 0 then return {0, 0, 0} end
 
 redis.call('ZREMRANGEBYSCORE', ledger, '(0', string.format('%.0f', now + epoch))
-for i = 1, #buckets, 2 do
-  if tonumber(string.sub(buckets[i], 3)) <= now - horizon then redis.call('ZREM', ledger, buckets[i]) end
-end
+for _, member in ipairs(old) do redis.call('ZREM', ledger, member) end
 redis.call('ZADD', ledger, string.format('%.0f', mark + epoch), receipt)
 if moved > 0 or rest > 0 then
-  local over = math.fmod(now + epoch, width) -- buckets are aligned to 1970
-  redis.call('ZINCRBY', ledger, string.format('%.0f', -moved - (rest > 0 and 1 or 0)), 's:' .. string.format('%.0f', now - over + width))
+  local last = now - math.fmod(now + epoch, width) + width -- buckets are aligned to 1970
+  local till, sum = last + horizon, moved + (rest > 0 and 1 or 0)
+  for _, b in ipairs(buckets) do
+    if b.last == last then
+      till, sum = math.max(till, b.till), sum + b.moved
+      redis.call('ZREM', ledger, b.member)
+    end
+  end
+  redis.call('ZADD', ledger, string.format('%.0f', -sum), string.format('s:%.0f:%.0f', last, till))
 end
-redis.call('PEXPIRE', ledger, math.ceil((horizon + width) / 1000) + 1000)
+local ttl = math.ceil(math.max(horizon + width, mark - now) / 1000) + 1000
+if redis.call('PTTL', ledger) < ttl then redis.call('PEXPIRE', ledger, ttl) end
 return {back, moved, rest}

@@ -2,7 +2,8 @@
 --
 -- KEYS[j] the state of ask j; the same key may stand more than once.
 -- ARGV    for each ask: its kind (g, f, w, l as the state's; upper case where the ask
---         stands alone), the number of arguments, and the arguments of its algorithm.
+--         stands alone; p behind it for a peek, x for a cost above the capacity), the
+--         number of arguments, and the arguments of its algorithm, of a peek for p and x.
 -- Returns for each ask {verdict, units, now, x, y, z}: verdict 1 allowed, 0 denied, 2
 --         held back by another; x, y, z as the algorithm's own reply has them, without signs.
 
@@ -28,6 +29,7 @@ local function ask_log(a)
     L.after = {dead, at, clock, A[a.i+1] + 0, A[a.i+3] + 0, math.max(A[a.i+4] + 0, L.after and L.after[6] or 0)}
     live, newest = live + units, at
   end
+  ok = ok and not a.never
   reply[a.j] = {ok and 1 or 0, units, at, live, newest, blocker}
   return ok
 end
@@ -42,6 +44,7 @@ local function ask_state(a)
   elseif after and not ok and not a.peek then -- a limit that shrank
     base[a.key], fixed[a.key] = after, ttl
   end
+  ok = ok and not a.never
   if ok and not a.peek then reply[a.j] = {1, units, at, x, y, z} else reply[a.j] = {ok and 1 or 0, 0, at, x0, y0, 0} end
   return ok
 end
@@ -64,8 +67,8 @@ local i = 1
 for j = 1, #KEYS do
   local kind, m = A[i], A[i+1] + 0
   local low = string.lower(kind)
-  local peek = string.sub(kind, 2) == 'p'
-  asks[j] = {j = j, key = KEYS[j], kind = string.sub(low, 1, 1), peek = peek, alone = low ~= kind, i = i + 1, m = m}
+  local how = string.sub(kind, 2)
+  asks[j] = {j = j, key = KEYS[j], kind = string.sub(low, 1, 1), peek = how ~= '', never = how == 'x', alone = low ~= kind, i = i + 1, m = m}
   i = i + 2 + m
 end
 local refused = false
