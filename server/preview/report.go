@@ -1,14 +1,14 @@
 package preview
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode/utf8"
+
+	"github.com/jedib0t/go-pretty/v6/table"
 )
 
 // topOffenders is how many of a rule's keys a report names.
@@ -72,34 +72,28 @@ func (r *Report) WriteText(w io.Writer) error {
 
 // writeTable writes a line for each rule.
 func (r *Report) writeTable(b *strings.Builder) {
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	rows := [][]string{{"DENIED", "", "ALLOWED", "KEYS DENIED", "OF"}}
+	t := newTable("RULE", "LIMIT", "ALLOWED", "DENIED", "", "KEYS", "KEYS DENIED", "")
 	for _, rule := range r.Rules {
-		rows = append(rows, []string{
-			strconv.Itoa(rule.Denied), percent(rule.Denied, rule.Allowed+rule.Denied),
-			strconv.Itoa(rule.Allowed), strconv.Itoa(rule.KeysDenied), strconv.Itoa(rule.Keys),
+		asked := rule.Allowed + rule.Denied
+		t.AppendRow(table.Row{
+			printable(rule.Rule), shortLimit.Replace(rule.Limit),
+			rule.Allowed, rule.Denied, percent(rule.Denied, asked), rule.Keys, rule.KeysDenied, rule.remark(),
 		})
 	}
-	for i, row := range rows {
-		label := "  RULE"
-		if i > 0 {
-			label = "  " + r.Rules[i-1].label()
-		}
-		fmt.Fprintf(t, "%s\t%s\n", strings.Join(row, "\t"), label)
-	}
-	t.Flush() // a strings.Builder takes everything
+	b.WriteString(t.Render() + "\n")
 }
 
-// label names the rule and says its limit.
-func (r *RuleReport) label() string {
-	s := printable(r.Rule) + ": " + r.Limit
+// shortLimit leaves out the zeros of time.Duration's text.
+var shortLimit = strings.NewReplacer("h0m0s ", "h ", "m0s ", "m ")
+
+func (r *RuleReport) remark() string {
 	switch {
 	case r.Allowed+r.Denied == 0:
-		s += " (matched no request)"
+		return "matched no request"
 	case r.Shadow:
-		s += " (shadow: denies nobody yet)"
+		return "in shadow: denies nobody yet"
 	}
-	return s
+	return ""
 }
 
 // writeDenials says when and whom the rule denies most.
@@ -107,20 +101,37 @@ func (r *RuleReport) writeDenials(b *strings.Builder) {
 	if r.Denied == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%s\n", printable(r.Rule))
-	fmt.Fprintf(b, "  worst minute   %s UTC, %d denied\n", r.WorstMinute.Format(clock), r.WorstDenied)
-	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	for i, o := range r.Top {
-		label := ""
-		if i == 0 {
-			label = "most denied"
-		}
-		fmt.Fprintf(t, "  %s\t  %s\t%d\n", cmp.Or(label, strings.Repeat(" ", len("worst minute"))), printable(o.Key), o.Denied)
+	fmt.Fprintf(b, "\n%s: worst minute %s with %s; denied most:\n",
+		printable(r.Rule), r.WorstMinute.Format(clock), count(r.WorstDenied, "denial"))
+	t := newTable()
+	for _, o := range r.Top {
+		t.AppendRow(table.Row{"", o.Denied, printable(o.Key)})
 	}
-	t.Flush()
 	if more := r.KeysDenied - len(r.Top); more > 0 {
-		fmt.Fprintf(b, "%17sand %s\n", "", count(more, "more key"))
+		t.AppendRow(table.Row{"", r.Denied - r.topDenied(), count(more, "more key")})
 	}
+	b.WriteString(t.Render() + "\n")
+}
+
+func (r *RuleReport) topDenied() (sum int) {
+	for _, o := range r.Top {
+		sum += o.Denied
+	}
+	return sum
+}
+
+// newTable returns a table of columns apart by two spaces, numbers to the right.
+func newTable(header ...any) table.Writer {
+	t := table.NewWriter()
+	t.SetStyle(table.Style{
+		Box:     table.BoxStyle{PaddingRight: "  "},
+		Options: table.OptionsNoBordersAndSeparators,
+	})
+	t.SuppressTrailingSpaces()
+	if len(header) > 0 {
+		t.AppendHeader(header)
+	}
+	return t
 }
 
 // shownKey is how much of a key or of a rule's path a line has room for, in bytes.

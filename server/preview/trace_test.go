@@ -11,13 +11,15 @@ import (
 	"time"
 
 	"weir.dev/weir"
+	"weir.dev/weir/internal/redistest"
+	"weir.dev/weir/redisstore"
 )
 
 // apacheWants is what an independent reference in rational arithmetic found for a public
 // log of 10,000 requests, one limit a line.
 var apacheWants = []struct {
-	rateLimit                     string
-	allowed, denied, clientDenied int
+	rateLimit                   string
+	allowed, denied, keysDenied int
 }{
 	{"{unit: minute, requests_per_unit: 10, algorithm: gcra}", 8987, 1013, 54},
 	{"{unit: minute, requests_per_unit: 10, algorithm: gcra, burst: 20}", 9503, 497, 31},
@@ -34,10 +36,28 @@ var apacheWants = []struct {
 
 func TestPublicLogGivesWhatTheReferenceFoundInMemory(t *testing.T) {
 	t.Parallel()
-	replayApache(t, newMemory(t))
+	replayApache(t, func(t *testing.T) Store { return newMemory(t) })
 }
 
-func replayApache(t *testing.T, store Store) {
+func TestPublicLogGivesWhatTheReferenceFoundInRedis(t *testing.T) {
+	t.Parallel()
+	traces(t) // before a server is started for nothing
+	server := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	store, err := redisstore.New(redisstore.Options{Addrs: []string{server.Addr}, Budget: 5 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	t.Run("limits", func(t *testing.T) { // ends when all replays have
+		replayApache(t, func(*testing.T) Store { return store })
+	})
+	if left := server.Do("DBSIZE"); left != int64(0) {
+		t.Errorf("the replays left %v keys in the store; want none", left)
+	}
+}
+
+// replayApache replays the log under every limit, all at once.
+func replayApache(t *testing.T, store func(*testing.T) Store) {
 	t.Helper()
 	log := newLog(t, "client={addr}")
 	f, err := os.Open(filepath.Join(traces(t), "apache_combined_2015.log.gz"))
@@ -48,21 +68,25 @@ func replayApache(t *testing.T, store Store) {
 	if err := log.Read(f.Name(), f); err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range apacheWants {
-		config := parse(t, "domain: site\ndescriptors:\n- key: client\n  rate_limit: "+want.rateLimit+"\n")
-		report, err := Replay{Config: config, Domain: "site", Store: store}.Run(t.Context(), log)
-		if err != nil {
-			t.Fatalf("line %d, %s: %v", i, want.rateLimit, err)
-		}
-		if report.Requests != 10000 || report.Skipped != 0 || report.Unmatched != 0 || len(report.Rules) != 1 {
-			t.Fatalf("line %d: got %d requests, %d skipped, %d unmatched, %d rules; want 10000, 0, 0, 1",
-				i, report.Requests, report.Skipped, report.Unmatched, len(report.Rules))
-		}
-		got := report.Rules[0]
-		if got.Allowed != want.allowed || got.Denied != want.denied || got.Keys != 1753 || got.KeysDenied != want.clientDenied {
-			t.Errorf("line %d, %s: got %d allowed, %d denied, %d keys, %d of them denied; want %d, %d, 1753, %d",
-				i, want.rateLimit, got.Allowed, got.Denied, got.Keys, got.KeysDenied, want.allowed, want.denied, want.clientDenied)
-		}
+	log.sort()
+	for _, want := range apacheWants {
+		t.Run(want.rateLimit, func(t *testing.T) {
+			t.Parallel()
+			config := parse(t, "domain: site\ndescriptors:\n- key: client\n  rate_limit: "+want.rateLimit+"\n")
+			report, err := Replay{Config: config, Domain: "site", Store: store(t)}.Run(t.Context(), log)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if report.Requests != 10000 || report.Skipped != 0 || report.Unmatched != 0 || len(report.Rules) != 1 {
+				t.Fatalf("got %d requests, %d skipped, %d unmatched, %d rules; want 10000, 0, 0, 1",
+					report.Requests, report.Skipped, report.Unmatched, len(report.Rules))
+			}
+			got := report.Rules[0]
+			if got.Allowed != want.allowed || got.Denied != want.denied || got.Keys != 1753 || got.KeysDenied != want.keysDenied {
+				t.Errorf("got %d allowed, %d denied, %d keys, %d of them denied; want %d, %d, 1753, %d",
+					got.Allowed, got.Denied, got.Keys, got.KeysDenied, want.allowed, want.denied, want.keysDenied)
+			}
+		})
 	}
 }
 

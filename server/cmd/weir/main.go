@@ -44,6 +44,8 @@ func newRootCommand() *cobra.Command {
 		newServeCommand(),
 		newAskCommand(),
 		newCheckCommand(),
+		newPreviewCommand(),
+		newVerifyCommand(),
 		newVersionCommand(),
 	)
 	return root
