@@ -68,12 +68,12 @@ func (p *parser) entry(item *yaml.Node, all map[string]field) (e Entry) {
 
 // descriptor reads one descriptor and puts it into the tree below parent.
 func (p *parser) descriptor(parent *node, at level, e Entry, all map[string]field) {
-	below := level{depth: at.depth + 1, path: join(at.path, step(e.Key, e.Value))}
+	n := &node{name: step(e.Key, e.Value)}
+	p.put(parent, e, n, all)
+	below := level{depth: at.depth + 1, path: join(at.path, n.name)}
 	below.valueToMetric = append(at.valueToMetric[:at.depth:at.depth], p.flagOf(all, "value_to_metric"))
 	below.shared = append(at.shared[:at.depth:at.depth], p.sharedPattern(e, all))
 
-	n := &node{}
-	p.put(parent, e, n, all)
 	children := all["descriptors"]
 	leaf := children.value == nil || isNull(children.value) || children.value.Kind == yaml.SequenceNode && len(children.value.Content) == 0
 	r := p.rule(all)
@@ -174,15 +174,11 @@ func (p *parser) put(parent *node, e Entry, n *node, all map[string]field) {
 		// A star of e is an ordinary character to the patterns before it: only
 		// their own stars can stand for it, and so for all it stands for.
 		if before.key.match(e.Key) && (before.value == nil || w.value != nil && before.value.match(e.Value)) {
-			p.warnf(all["key"].key, "nothing reaches %s: %s before it takes all of its values; the first wildcard in the file goes", step(e.Key, e.Value), before.String())
+			p.warnf(all["key"].key, "nothing reaches %s: %s before it takes all of its values; the first wildcard in the file goes", n.name, before.to.name)
 			break
 		}
 	}
 	parent.wildcards = append(parent.wildcards, w)
-}
-
-func (w wildcard) String() string {
-	return step(strings.Join(w.key, "*"), strings.Join(w.value, "*"))
 }
 
 // warnWithoutLimit warns of what a descriptor says of a limit that it has not.

@@ -29,10 +29,7 @@ func (p *parser) limit(r *Rule, n *yaml.Node, several bool) {
 		return
 	}
 	if name != "" {
-		if p.names == nil {
-			p.names = map[string]bool{}
-		}
-		p.names[name] = true
+		p.names[name]++
 	}
 	l := Limit{Name: name}
 	l.RequestsPerUnit = p.requests(n, all)

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"weir.dev/weir"
@@ -15,6 +16,7 @@ type domain struct {
 
 // node is a level of the tree: what an entry may be, and what each of them leads to.
 type node struct {
+	name      string          // the last step of its path
 	exact     map[Entry]*node // with a value, wildcards as they are written among them
 	wildcards []wildcard      // in the order of the file
 	bare      map[string]*node
@@ -41,25 +43,80 @@ func (c *Config) Match(domain string, entries []Entry) *Rule {
 	}
 	n := &d.node
 	for _, e := range entries {
-		if n = n.child(e); n == nil {
+		if n, _ = n.child(e); n == nil {
 			return nil
 		}
 	}
 	return n.rule
 }
 
+// How is why a level of the configuration was chosen for an entry.
+type How string
+
+// The ways to match, the first before the others.
+const (
+	ByValue    How = "exact value"
+	ByWildcard How = "wildcard"
+	ByKey      How = "key alone"
+	ByNothing  How = "no match"
+)
+
 // child returns the level that an entry leads to, or nil.
-func (n *node) child(e Entry) *node {
+func (n *node) child(e Entry) (*node, How) {
 	if to := n.exact[e]; to != nil {
-		return to
+		return to, ByValue
 	}
 	for i := range n.wildcards {
 		w := &n.wildcards[i]
 		if w.key.match(e.Key) && (w.value == nil || w.value.match(e.Value)) {
-			return w.to
+			return w.to, ByWildcard
 		}
 	}
-	return n.bare[e.Key]
+	if to := n.bare[e.Key]; to != nil {
+		return to, ByKey
+	}
+	return nil, ByNothing
+}
+
+// Step is what one entry of a request led to.
+type Step struct {
+	Entry Entry
+	How   How
+	Level string   // the level chosen, as in a path, or "" without a match
+	Else  []string // without a match: what the level has, sorted
+}
+
+// Explain returns the steps that Match takes, up to the first without a match, or nil
+// for an unknown domain.
+func (c *Config) Explain(domain string, entries []Entry) []Step {
+	d := c.domains[domain]
+	if d == nil {
+		return nil
+	}
+	var steps []Step
+	n := &d.node
+	for _, e := range entries {
+		to, how := n.child(e)
+		if to == nil {
+			return append(steps, Step{Entry: e, How: how, Else: n.levels()})
+		}
+		steps = append(steps, Step{Entry: e, How: how, Level: to.name})
+		n = to
+	}
+	return steps
+}
+
+// levels returns the names of the levels below n, sorted.
+func (n *node) levels() []string {
+	var names []string
+	for _, to := range n.exact {
+		names = append(names, to.name)
+	}
+	for _, to := range n.bare {
+		names = append(names, to.name)
+	}
+	slices.Sort(names)
+	return names
 }
 
 // Override returns the rule that stands for the limit which a request brings along

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -110,6 +111,30 @@ func TestMatchAllocatesNothing(t *testing.T) {
 		if n := testing.AllocsPerRun(100, func() { c.Match("d", e) }); n != 0 {
 			t.Errorf("%q: got %v allocations, want 0", text, n)
 		}
+	}
+}
+
+func TestExplainTakesTheStepsOfMatch(t *testing.T) {
+	t.Parallel()
+	c := parse(t, tree)
+	for _, test := range []struct {
+		entries string
+		want    []Step
+	}{
+		{"user=vip", []Step{{Entry{"user", "vip"}, ByValue, "user=vip", nil}}},
+		{"user=svc-b1", []Step{{Entry{"user", "svc-b1"}, ByWildcard, "user=svc-*", nil}}},
+		{"nested=x sub=y", []Step{{Entry{"nested", "x"}, ByKey, "nested", nil}, {Entry{"sub", "y"}, ByKey, "sub", nil}}},
+		{"nested=exact sub=y more=z", []Step{
+			{Entry{"nested", "exact"}, ByValue, "nested=exact", nil},
+			{Entry{"sub", "y"}, ByNothing, "", []string{"other"}},
+		}},
+	} {
+		if got := c.Explain("d", entries(test.entries)); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: got %v, want %v", test.entries, got, test.want)
+		}
+	}
+	if got := c.Explain("other", entries("user=vip")); got != nil {
+		t.Errorf("an unknown domain: got %v, want nothing", got)
 	}
 }
 

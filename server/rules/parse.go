@@ -22,7 +22,7 @@ func Parse(files ...File) (*Config, error) {
 	places := map[string]Fault{} // where each domain is named
 	var faults Faults
 	for _, f := range files {
-		p := parser{reader: reader{file: f.Name}, config: c, places: places}
+		p := parser{reader: reader{file: f.Name}, config: c, places: places, names: map[string]int{}}
 		if document := p.document(f.Data); document != nil {
 			p.root(document)
 		}
@@ -52,8 +52,8 @@ type parser struct {
 	domain string
 	// algorithm is the file's default.
 	algorithm weir.Algorithm
-	names     map[string]bool // of the file's limits
-	replaced  []field         // names that some limit replaces
+	names     map[string]int // how many of the file's limits have each name
+	replaced  []field        // the names that limits replace
 }
 
 // Where each key of the configuration belongs.
@@ -168,8 +168,12 @@ func (p *parser) root(n *yaml.Node) {
 		p.children(&d.node, level{}, f)
 	}
 	for _, f := range p.replaced {
-		if name := f.value.Value; !p.names[name] {
+		switch name := f.value.Value; p.names[name] {
+		case 0:
 			p.warnf(f.value, "no limit of this domain has the name %q: this replaces nothing", short(name))
+		case 1:
+		default:
+			p.warnf(f.value, "%d limits of this domain have the name %q: this replaces each of them", p.names[name], short(name))
 		}
 	}
 }

@@ -141,6 +141,7 @@ func TestWhatTheOriginalAcceptsIsAcceptedWithAWarning(t *testing.T) {
 		{"null requests", limit("unit: day, requests_per_unit: "), "3:26: without requests_per_unit the limit is 0 and denies everything: write requests_per_unit: 0 if that is meant"},
 		{"octal", limit("unit: day, requests_per_unit: 010"), "3:57: requests_per_unit: 010 begins with 0 and so is octal: it means 8"},
 		{"unknown replaces", limit("unit: day, requests_per_unit: 1, replaces: [{name: x}]"), `3:78: no limit of this domain has the name "x": this replaces nothing`},
+		{"replaces two", "domain: d\ndescriptors:\n- key: a\n  limits: [{name: x, unit: day, requests_per_unit: 1}, {name: x, unit: hour, requests_per_unit: 1}]\n- {key: b, rate_limit: {unlimited: true, replaces: [{name: x}]}}", `5:60: 2 limits of this domain have the name "x": this replaces each of them`},
 		{"shadowed wildcard", "domain: d\ndescriptors:\n- {key: user, value: svc-*}\n- {key: user, value: svc-b*}", "4:4: nothing reaches user=svc-b*: user=svc-* before it takes all of its values; the first wildcard in the file goes"},
 		{"shadow in rate_limit", limit("unit: day, requests_per_unit: 1, shadow_mode: true"), "3:60: shadow_mode has no effect here: write it in the descriptor, beside key"},
 		{"rate_limit at root", "domain: d\nrate_limit: {unit: bad}", "2:1: rate_limit has no effect here: write it in the descriptor, beside key"},
