@@ -44,6 +44,7 @@ func newRootCommand() *cobra.Command {
 		newServeCommand(),
 		newAskCommand(),
 		newCheckCommand(),
+		newExplainCommand(),
 		newPreviewCommand(),
 		newVerifyCommand(),
 		newVersionCommand(),

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"weir.dev/weir/server/rules"
+	"weir.dev/weir/server/source"
+)
+
+// mostLevels is how many levels explain names where none matched.
+const mostLevels = 10
+
+func newExplainCommand() *cobra.Command {
+	var config []string
+	var domain string
+	cmd := &cobra.Command{
+		Use:   "explain --config CONFIG… --domain D KEY=VALUE…",
+		Short: "Say which rule a request would match, and why",
+		Long: `Match one descriptor, whose entries are given in order, as the service would, and print
+what each entry leads to and the limit at the end. Nothing is asked and nothing charged.`,
+		Example: "  weir explain --config examples/quickstart/ratelimit.yaml --domain shop user=alice",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			var errs []error
+			if len(config) == 0 {
+				errs = append(errs, errors.New("no configuration: write --config and a file or a directory"))
+			}
+			if domain == "" {
+				errs = append(errs, errors.New("no domain: write --domain and one of the configuration's domains"))
+			}
+			entries, err := readEntries(args)
+			if err := errors.Join(append(errs, err)...); err != nil {
+				return err
+			}
+			files, err := source.Read(config...)
+			if err != nil {
+				return err
+			}
+			c, err := rules.Parse(files...)
+			if err != nil {
+				return err
+			}
+			if !c.Has(domain) {
+				return fmt.Errorf("no rules for the domain %q, so its requests are not limited: the configuration has %q", domain, c.Domains())
+			}
+			return explain(cmd.OutOrStdout(), c, domain, entries)
+		},
+	}
+	cmd.Flags().StringArrayVar(&config, "config", nil, "`FILE` of rules, or directory of such files (repeatable, required)")
+	cmd.Flags().StringVar(&domain, "domain", "", "the `DOMAIN` of the request (required)")
+	return cmd
+}
+
+// readEntries reads arguments of the form KEY=VALUE. The error names every other one.
+func readEntries(args []string) ([]rules.Entry, error) {
+	if len(args) == 0 {
+		return nil, errors.New("no entries: write at least one KEY=VALUE")
+	}
+	var entries []rules.Entry
+	var errs []error
+	for _, arg := range args {
+		key, value, ok := strings.Cut(arg, "=")
+		if !ok || key == "" {
+			errs = append(errs, fmt.Errorf("the entry %q is not KEY=VALUE", arg))
+		}
+		entries = append(entries, rules.Entry{Key: key, Value: value})
+	}
+	return entries, errors.Join(errs...)
+}
+
+// explain writes how the entries match, for people.
+func explain(out io.Writer, c *rules.Config, domain string, entries []rules.Entry) error {
+	var b strings.Builder
+	for i, s := range c.Explain(domain, entries) {
+		fmt.Fprintf(&b, "%d. %q = %q: ", i+1, s.Entry.Key, s.Entry.Value)
+		if s.How != rules.ByNothing {
+			fmt.Fprintf(&b, "%s, by %s\n", s.Level, s.How)
+			continue
+		}
+		switch n := len(s.Else); {
+		case n == 0:
+			b.WriteString("no match, there is no level below\n")
+		case n > mostLevels:
+			fmt.Fprintf(&b, "no match among %s and %d more\n", strings.Join(s.Else[:mostLevels], ", "), n-mostLevels)
+		default:
+			fmt.Fprintf(&b, "no match among %s\n", strings.Join(s.Else, ", "))
+		}
+	}
+	writeOutcome(&b, c.Match(domain, entries), entries)
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// writeOutcome writes what a request that matched r, or nothing, gets.
+func writeOutcome(b *strings.Builder, r *rules.Rule, entries []rules.Entry) {
+	switch {
+	case r == nil:
+		b.WriteString("Not limited: no rule is at the level of the last entry.\n")
+		return
+	case r.Unlimited:
+		fmt.Fprintf(b, "Not limited: the rule %s is unlimited.\n", r.Path)
+		return
+	case len(r.Limits) == 0:
+		fmt.Fprintf(b, "Not limited: the rule %s has no limit.\n", r.Path)
+		return
+	}
+	fmt.Fprintf(b, "Limited by the rule %s", r.Path)
+	if r.Shadow {
+		b.WriteString(" (in shadow: never denies)")
+	}
+	b.WriteString(":\n")
+	for _, l := range r.Limits {
+		c := newCheckedLimit(l)
+		fmt.Fprintf(b, "   %s", c)
+		if c.Units > 0 {
+			fmt.Fprintf(b, "; at most %s", c.worst())
+		}
+		fmt.Fprintf(b, "\n      counted as %s, for the key %s\n", l.StateName, r.Key(entries))
+	}
+}
