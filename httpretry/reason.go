@@ -61,8 +61,8 @@ func reasonOfError(err error) Reason {
 }
 
 // isLasting tells whether the same request will meet the same error: a bad certificate, a server that does not speak
-// TLS, a name that does not exist, a scheme the transport does not know, a request cancelled below, or ErrThrottled from a
-// Transport below.
+// TLS, a name that does not exist, a scheme the transport does not know, a request cancelled below, ErrThrottled from a
+// Transport below, a RoundTripper at fault, or a GetBody that fails.
 func isLasting(err error) bool {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok && dns.IsNotFound {
 		return true
@@ -73,5 +73,5 @@ func isLasting(err error) bool {
 	_, alert := errors.AsType[tls.AlertError](err)
 	return certificate || authority || notTLS || alert ||
 		errors.Is(err, http.ErrSchemeMismatch) || errors.Is(err, http.ErrSkipAltProtocol) ||
-		errors.Is(err, context.Canceled) || errors.Is(err, ErrThrottled)
+		errors.Is(err, context.Canceled) || errors.Is(err, ErrThrottled) || errors.Is(err, errNoResponse) || errors.Is(err, errBodyGone)
 }

@@ -3,6 +3,7 @@ package httpretry
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,11 @@ const (
 	maxBuffered = 64 << 10               // a request body without GetBody is held if its stated length is at most this
 	maxDrained  = 64 << 10               // what is read of a response that is thrown away, so that its connection can be kept
 	drainTime   = 250 * time.Millisecond // and for how long: a new connection is cheaper than a slow body
+)
+
+var (
+	errNoResponse = errors.New("httpretry: the RoundTripper below returned neither a response nor an error")
+	errBodyGone   = errors.New("reading the request body again")
 )
 
 // buffer reads a body that could not be had again, if its length is stated and small. A body of unknown length is left
@@ -60,7 +66,7 @@ func (c *call) replayable(reason Reason, resp *http.Response) bool {
 func (c *call) send() (*http.Response, error) {
 	o := &c.t.opts
 	if c.attempt == 1 && c.buffered == nil && o.AttemptTimeout == 0 {
-		return c.t.next.RoundTrip(c.req)
+		return c.t.roundTrip(c.req)
 	}
 	ctx, cancel := c.req.Context(), context.CancelFunc(nil)
 	if c.attempt > 1 {
@@ -76,15 +82,30 @@ func (c *call) send() (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp, err := c.t.next.RoundTrip(req)
+	resp, err := c.t.roundTrip(req)
 	if cancel == nil {
 		return resp, err
 	}
 	if err != nil {
 		cancel()
-		return resp, err
+		return nil, err
 	}
 	resp.Body = cancelOnClose(resp.Body, cancel)
+	return resp, nil
+}
+
+// roundTrip calls the RoundTripper below, and holds it to its contract: a response with a body, or an error.
+func (t *Transport) roundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(req)
+	if err != nil {
+		return nil, err
+	}
+	if resp == nil {
+		return nil, errNoResponse
+	}
+	if resp.Body == nil {
+		resp.Body = http.NoBody
+	}
 	return resp, nil
 }
 
@@ -105,7 +126,7 @@ func (c *call) copy(ctx context.Context) (*http.Request, error) {
 	}
 	body, err := req.GetBody()
 	if err != nil {
-		return nil, fmt.Errorf("httpretry: reading the request body again: %w", err)
+		return nil, fmt.Errorf("httpretry: %w: %w", errBodyGone, err)
 	}
 	req.Body = body
 	return req, nil

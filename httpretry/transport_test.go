@@ -542,6 +542,58 @@ func TestObservationsNameEveryAttempt(t *testing.T) {
 	})
 }
 
+func TestFaultyRoundTripperBelowIsAnErrorAndNoPanic(t *testing.T) {
+	t.Parallel()
+	rt := newTransport(t, roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil }), httpretry.Options{})
+	if _, err := rt.RoundTrip(request(t, "GET")); err == nil || !strings.Contains(err.Error(), "neither a response nor an error") {
+		t.Errorf("got error %v, want one that says what is wrong", err)
+	}
+	attempts := 0
+	rt = newTransport(t, roundTripper(func(*http.Request) (*http.Response, error) {
+		attempts++
+		return &http.Response{StatusCode: 503}, nil
+	}), steady(httpretry.Options{Attempts: 2, Backoff: httpretry.Backoff{Base: 1, Cap: 1}, AttemptTimeout: time.Hour}))
+	if err := drop(rt.RoundTrip(request(t, "GET"))); err != nil || attempts != 2 {
+		t.Errorf("responses without a body: got error %v after %d attempts, want none after 2", err, attempts)
+	}
+}
+
+func TestBodyThatCannotBeHadAgainEndsTheCall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("file deleted")
+		s := serve(t, answers(503))
+		req := request(t, "POST")
+		req.Header.Set("Idempotency-Key", "k")
+		req.Body = io.NopCloser(strings.NewReader("x"))
+		asked := 0
+		req.GetBody = func() (io.ReadCloser, error) {
+			asked++
+			return nil, gone
+		}
+		rt := newTransport(t, s.http, steady(httpretry.Options{AttemptTimeout: time.Second}))
+		if err := drop(rt.RoundTrip(req)); !errors.Is(err, gone) || s.hits.Load() != 1 || asked != 1 {
+			t.Errorf("got error %v after %d attempts and %d calls of GetBody, want %v after 1 and 1", err, s.hits.Load(), asked, gone)
+		}
+	})
+}
+
+func TestIdleConnectionsOfTheRoundTripperBelowAreClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := serve(t, answers(200))
+		client := &http.Client{Transport: newTransport(t, s.http, httpretry.Options{})}
+		for range 2 {
+			drop(client.Get("http://api.example/"))
+			client.CloseIdleConnections()
+			synctest.Wait()
+		}
+		if got := s.dials.Load(); got != 2 {
+			t.Errorf("got %d connections, want 2", got)
+		}
+	})
+}
+
 func TestBadOptionsAreAllNamedAtOnce(t *testing.T) {
 	t.Parallel()
 	nan := func() float64 { var zero float64; return zero / zero }()
