@@ -101,7 +101,7 @@ func (r *RuleReport) writeDenials(b *strings.Builder) {
 	if r.Denied == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%s: worst minute %s with %s; denied most:\n",
+	fmt.Fprintf(b, "\n%s: worst minute %s UTC with %s; denied most:\n",
 		printable(r.Rule), r.WorstMinute.Format(clock), count(r.WorstDenied, "denial"))
 	t := newTable()
 	for _, o := range r.Top {
