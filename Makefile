@@ -14,3 +14,8 @@ fmt:
 # The Redis and Valkey servers that the tests start.
 servers:
 	./scripts/install-test-servers.sh
+
+# The tables and plots of docs/backoff.md, the same byte for byte each time; some ten minutes on two cores.
+.PHONY: backoffsim
+backoffsim:
+	cd bench && go test ./backoffsim -count=1 -run '^TestWriteTablesAndPlots$$' -timeout 90m -args -write
