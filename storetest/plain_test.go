@@ -32,6 +32,7 @@ type state struct {
 	sliding algorithm.Sliding
 	log     []charge
 	until   int64 // when it is as new
+	limit   weir.Limit
 }
 
 type charge struct{ at, units int64 }
@@ -85,7 +86,11 @@ func (p *plain) TakeAt(_ context.Context, now int64, asks []weir.Ask, decisions 
 			return err
 		}
 	}
-	p.mu.Lock()
+	if p.fault == "gives up under contention" && !p.mu.TryLock() {
+		return errors.New("ten tries were not enough")
+	} else if p.fault != "gives up under contention" {
+		p.mu.Lock()
+	}
 	defer p.mu.Unlock()
 	tentative, denied := map[string]state{}, false
 	for i := range asks {
@@ -109,7 +114,7 @@ func (p *plain) TakeAt(_ context.Context, now int64, asks []weir.Ask, decisions 
 		case ask.Alone && p.fault != "alone ignored":
 			decisions[i] = p.decide(p.states, now, ask)
 		case denied && !decisions[i].Allowed:
-			if cut, v := take(p.states[p.at(&ask)], now, ask); !v.Allowed {
+			if cut, v := take(p.states[p.at(&ask)], now, ask); !v.Allowed && p.fault != "a limit that shrank locks keys out" {
 				p.states[p.at(&ask)] = cut // as a limit that has shrunk does
 			}
 		case denied && p.fault != "nothing held back":
@@ -122,7 +127,7 @@ func (p *plain) TakeAt(_ context.Context, now int64, asks []weir.Ask, decisions 
 // decide answers one ask from the states and keeps the new one there.
 func (p *plain) decide(states map[string]state, now int64, ask weir.Ask) weir.Decision {
 	at := p.at(&ask)
-	s, asked := p.spoil(states[at], now, ask)
+	s, now, asked := p.spoil(states[at], now, ask)
 	if p.fault == "read, then write" {
 		p.mu.Unlock()
 		runtime.Gosched()
@@ -130,7 +135,7 @@ func (p *plain) decide(states map[string]state, now int64, ask weir.Ask) weir.De
 	}
 	next, v := take(s, now, asked)
 	d := describe(next, v, &asked)
-	next.until = v.At + d.ResetAfter.Microseconds()
+	next.until, next.limit = v.At+d.ResetAfter.Microseconds(), ask.Limit
 	if v.Taken > 0 || asked.Cost > 0 {
 		states[at] = p.spoilState(s, next, &asked, v)
 	}
@@ -186,7 +191,7 @@ func (p *plain) Refund(_ context.Context, ask weir.Ask, d weir.Decision) (int64,
 	at, now := p.at(&ask), max(time.Now().UnixMicro(), d.AtMicros)
 	r := receipt{at, d.AtMicros, d.Taken, d.Remaining, d.ResetAfter.Microseconds()}
 	s, known := p.states[at]
-	if !known || p.used[r] && p.fault != "refunds twice" {
+	if !known || p.fault == "no refunds" || p.used[r] && p.fault != "refunds twice" {
 		return 0, nil
 	}
 	units := min(ask.Cost, d.Taken)
