@@ -5,10 +5,12 @@ import (
 	"weir.dev/weir/internal/algorithm"
 )
 
-// How many slots are swept at a new key, and again when it finds no room.
+// How many slots are swept at a new key, and how many more in its own shard, and then in
+// some others, when it finds no room.
 const (
-	sweepNew  = 4
-	sweepFull = 32
+	sweepNew    = 8
+	sweepFull   = 32
+	sweepOthers = 8
 )
 
 // change is what one decision did where, for undoing it.

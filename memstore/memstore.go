@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"sync/atomic"
 	"time"
 
 	"weir.dev/weir"
@@ -34,9 +35,10 @@ type Options struct {
 // returns an error for a valid question, and needs no Close.
 //
 // A key that owes is never forgotten. One that is as new (its ResetAfter is 0) is, a few
-// at each new key that comes. When all MaxKeys owe, new keys of one limit's name share
-// one counter: they are limited together until there is room again, and nobody passes
-// uncounted. What the shared counter took is not refunded.
+// at each new key that comes. When there are MaxKeys and none of those that a new key
+// looks at is as new, it shares one counter with the other such keys of its limit's name:
+// they are limited together until there is room again, and nobody passes uncounted. What
+// the shared counter took is not refunded.
 //
 // The clock is the wall clock of New and the monotonic time since: a step of the wall
 // clock never reaches the store.
@@ -45,6 +47,7 @@ type Store struct {
 	shards     []shard // a power of two
 	shared     shard   // counters that new keys of a name share when there is no room
 	bound      bound
+	hand       atomic.Uint32 // the shard to sweep next for a new key of another
 	base       time.Time
 	baseMicros int64
 }
@@ -71,10 +74,11 @@ func New(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// shardsFor returns a power of two of shards, of about 4,096 keys each.
+// shardsFor returns how many shards a store has, a power of two: up to 64 of at least 64
+// keys each, then as many as keep them at 4,096 keys, so that none takes long to rebuild.
 func shardsFor(keys int) int {
-	n := keys / 4096
-	return 1 << min(max(bits.Len(uint(n-1)), 6), 16)
+	n := max(min(keys/64, 64), keys/4096, 1)
+	return 1 << min(bits.Len(uint(n-1)), 16)
 }
 
 // Take answers one question. It allocates nothing for a key that is remembered. The

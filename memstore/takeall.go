@@ -129,7 +129,12 @@ func (g *group) decide(at place, ask *weir.Ask) (weir.Decision, change) {
 	if e := at.sh.find(at.id); e != nil {
 		return at.sh.decide(e, g.now, ask)
 	}
-	if d, c, ok := at.sh.decideNew(at.id, g.now, g.idle, ask); ok {
+	d, c, ok := at.sh.decideNew(at.id, g.now, g.idle, ask)
+	if !ok {
+		g.store.sweepOthers(g.now)
+		d, c, ok = at.sh.decideNew(at.id, g.now, g.idle, ask)
+	}
+	if ok {
 		return d, c
 	}
 	shared := &g.store.shared
@@ -142,6 +147,18 @@ func (g *group) decide(at place, ask *weir.Ask) (weir.Decision, change) {
 	if e := shared.find(id); e != nil {
 		return shared.decide(e, g.now, ask)
 	}
-	d, c, _ := shared.decideNew(id, g.now, g.idle, ask)
+	d, c, _ = shared.decideNew(id, g.now, g.idle, ask)
 	return d, c
+}
+
+// sweepOthers sweeps some shards in turn. Those that are locked, as the caller's are, it
+// leaves out.
+func (s *Store) sweepOthers(now int64) {
+	for range min(sweepOthers, len(s.shards)) {
+		sh := &s.shards[s.hand.Add(1)&uint32(len(s.shards)-1)]
+		if sh.mu.TryLock() {
+			sh.sweep(now, sweepFull)
+			sh.mu.Unlock()
+		}
+	}
 }
