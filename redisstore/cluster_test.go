@@ -1,0 +1,162 @@
+package redisstore
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"weir.dev/weir"
+	"weir.dev/weir/internal/algorithm"
+	"weir.dev/weir/internal/redistest"
+)
+
+type kindByte = algorithm.Kind
+
+func kindOf(l weir.Limit) algorithm.Kind { return algorithm.KindOf(l.Algorithm()) }
+
+// hammer asks from several goroutines until stop returns, and returns how many units
+// were allowed. Any error fails the test.
+func hammer(t *testing.T, stop func(), ask func(n int) (taken int64, err error)) int64 {
+	t.Helper()
+	var taken, n atomic.Int64
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				k, err := ask(int(n.Add(1)))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				taken.Add(k)
+			}
+		})
+	}
+	stop()
+	close(done)
+	wg.Wait()
+	return taken.Load()
+}
+
+func TestSlotThatMovesUnderTrafficLosesNothing(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.Redis7, 3, 0)
+	s := open(t, Options{Addrs: c.Addrs(), Cluster: true, Budget: patient})
+	limit := weir.PerHour(1_000_000).By(weir.FixedWindow)
+	key := stateKey(weir.Text("hot"), "move", kindOf(limit))
+	slot := c.Slot(key)
+	taken := hammer(t, func() {
+		for range 4 {
+			c.MoveSlot(slot, (c.Owner(slot)+1)%3)
+			c.FlushScripts()
+		}
+	}, func(n int) (int64, error) {
+		d, err := s.Take(ctx, askOf("move", "hot", limit, 1))
+		return d.Taken, err
+	})
+	if d := take(t, s, askOf("move", "hot", limit, 0)); 1_000_000-d.Remaining != taken {
+		t.Errorf("got %d units used, want the %d that were allowed", 1_000_000-d.Remaining, taken)
+	}
+}
+
+func TestSlotThatIsHalfMovedAnswersOldAndNewKeys(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.Redis7, 3, 0)
+	s := open(t, Options{Addrs: c.Addrs(), Cluster: true, Budget: patient})
+	limit := weir.PerHour(1_000_000).By(weir.FixedWindow)
+	old := stateKey(weir.Text("half"), "old", kindOf(limit))
+	slot := c.Slot(old)
+	take(t, s, askOf("old", "half", limit, 1))
+	to := (c.Owner(slot) + 1) % 3
+	c.OpenSlot(slot, to)
+	taken := hammer(t, func() {
+		c.MoveKeys(slot, to, old)
+		c.CloseSlot(slot, to)
+	}, func(n int) (int64, error) {
+		decisions := make([]weir.Decision, 2)
+		err := s.TakeAll(ctx, []weir.Ask{askOf("old", "half", limit, 1), askOf("new", "half", limit, 1)}, decisions)
+		return decisions[0].Taken, err
+	})
+	for _, name := range []string{"old", "new"} {
+		d := take(t, s, askOf(name, "half", limit, 0))
+		want := taken
+		if name == "old" {
+			want++
+		}
+		if 1_000_000-d.Remaining != want {
+			t.Errorf("%s: got %d units used, want %d", name, 1_000_000-d.Remaining, want)
+		}
+	}
+}
+
+func TestRefusalInOneSlotGivesBackInTheOthers(t *testing.T) {
+	t.Parallel()
+	s := open(t, Options{Addrs: redistest.SharedCluster(t, redistest.Redis7).Addrs(), Cluster: true, Budget: patient})
+	for n, limit := range limits {
+		full := askOf(fmt.Sprint("full", n), "x", limit, 50)
+		take(t, s, full)
+		asks := []weir.Ask{full}
+		for who := range 8 {
+			asks = append(asks, askOf(fmt.Sprint("other", n), fmt.Sprint(who), limit, 3))
+		}
+		decisions := make([]weir.Decision, len(asks))
+		if err := s.TakeAll(ctx, asks, decisions); err != nil {
+			t.Fatal(err)
+		}
+		for i, d := range decisions {
+			if d.Taken != 0 || d.Allowed != (i > 0) {
+				t.Errorf("%v: ask %d: got %+v, want nothing taken", limit, i, d)
+			}
+		}
+		for who := range 8 {
+			if d := take(t, s, askOf(fmt.Sprint("other", n), fmt.Sprint(who), limit, 0)); d.Remaining != 50 {
+				t.Errorf("%v: client %d: got %d remaining, want 50", limit, who, d.Remaining)
+			}
+		}
+	}
+}
+
+func TestNodeThatIsAwayFailsItsOwnAsksAlone(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.Redis7, 3, 0)
+	s := open(t, Options{Addrs: c.Addrs(), Cluster: true})
+	limit := limits[0]
+	var asks []weir.Ask
+	for who := range 30 {
+		asks = append(asks, askOf("part", fmt.Sprint(who), limit, 1))
+	}
+	eventually(t, func() error { return firstCause(s, asks) })
+	victim := 0
+	c.Node(victim).Pause()
+	defer c.Node(victim).Resume()
+	decisions := make([]weir.Decision, len(asks))
+	if err := s.TakeAll(ctx, asks, decisions); err != nil {
+		t.Fatal(err)
+	}
+	for i, d := range decisions {
+		away := c.Owner(c.Slot(stateKey(asks[i].Key, "part", kindOf(limit)))) == victim
+		if away != (d.Cause != nil) || away == d.Allowed {
+			t.Errorf("client %d, whose node is away %v: got allowed %v, cause %v", i, away, d.Allowed, d.Cause)
+		}
+	}
+}
+
+func firstCause(s *Store, asks []weir.Ask) error {
+	decisions := make([]weir.Decision, len(asks))
+	if err := s.TakeAll(ctx, asks, decisions); err != nil {
+		return err
+	}
+	for _, d := range decisions {
+		if d.Cause != nil {
+			return d.Cause
+		}
+	}
+	return nil
+}
