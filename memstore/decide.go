@@ -9,8 +9,8 @@ import (
 // some others, when it finds no room.
 const (
 	sweepNew    = 8
-	sweepFull   = 32
-	sweepOthers = 8
+	sweepFull   = 16
+	sweepOthers = 4
 )
 
 // change is what one decision did where, for undoing it.
