@@ -128,6 +128,9 @@ func (p *plain) TakeAt(_ context.Context, now int64, asks []weir.Ask, decisions 
 func (p *plain) decide(states map[string]state, now int64, ask weir.Ask) weir.Decision {
 	at := p.at(&ask)
 	s, now, asked := p.spoil(states[at], now, ask)
+	if p.fault == "gives up under contention" {
+		runtime.Gosched() // holding the lock
+	}
 	if p.fault == "read, then write" {
 		p.mu.Unlock()
 		runtime.Gosched()
