@@ -69,7 +69,7 @@ func runPreview(ctx context.Context, o previewOptions, paths []string, out, errO
 	if err != nil {
 		return err
 	}
-	if err := readLogs(log, paths, errOut); err != nil {
+	if err := readLogs(ctx, log, paths, errOut); err != nil {
 		return err
 	}
 	store, closeStore, err := openReplayStore(o.store)
@@ -137,7 +137,7 @@ func (o previewOptions) prepare(logs []string) (*rules.Config, *preview.Log, err
 }
 
 // readLogs reads the files, and shows how far it is on a terminal.
-func readLogs(log *preview.Log, paths []string, errOut io.Writer) error {
+func readLogs(ctx context.Context, log *preview.Log, paths []string, errOut io.Writer) error {
 	files := make([]*os.File, 0, len(paths))
 	defer func() {
 		for _, f := range files {
@@ -158,11 +158,24 @@ func readLogs(log *preview.Log, paths []string, errOut io.Writer) error {
 	bar := newBar(errOut, size, "reading")
 	defer bar.Clear()
 	for _, f := range files {
-		if err := log.Read(f.Name(), io.TeeReader(f, bar)); err != nil {
+		if err := log.Read(f.Name(), untilDone{ctx, io.TeeReader(f, bar)}); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// untilDone is a reader that ends with its context.
+type untilDone struct {
+	ctx context.Context
+	io.Reader
+}
+
+func (r untilDone) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.Reader.Read(p)
 }
 
 // replayBudget is how long one answer of a server may take in a replay, where no user
@@ -208,6 +221,6 @@ func newBar(w io.Writer, total int64, what string) *progressbar.ProgressBar {
 		progressbar.OptionSetWriter(f),
 		progressbar.OptionSetDescription(what),
 		progressbar.OptionClearOnFinish(),
-		progressbar.OptionFullWidth(),
+		progressbar.OptionThrottle(100*time.Millisecond),
 	)
 }
