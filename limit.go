@@ -336,15 +336,22 @@ func (s spec) inexact() error {
 		got += fmt.Sprintf(" with a burst of %d", s.burst)
 	}
 	// Counts that share a power of ten, or of two, with the period have a short
-	// fraction. Try the finest first; stop where the count is off by a tenth.
+	// fraction. Take the nearer; not one that is off by a tenth.
+	var best int64
 	for _, base := range []int64{10, 2} {
 		for step := base; step <= s.units/10; step *= base {
 			near := s
 			near.units = (s.units + step/2) / step * step
 			if near.units <= MaxUnits && near.exact() {
-				return fmt.Errorf("%s cannot be counted exactly: the nearest that can is %d per %v", got, near.units, s.period)
+				if best == 0 || distance(near.units, s.units) < distance(best, s.units) {
+					best = near.units
+				}
+				break
 			}
 		}
+	}
+	if best > 0 {
+		return fmt.Errorf("%s cannot be counted exactly: write %d per %v, which can", got, best, s.period)
 	}
 	near := s
 	near.burstSet = true
@@ -358,7 +365,7 @@ func (s spec) inexact() error {
 		near.burst = lo - 1
 	}
 	if near.burst >= 1 {
-		return fmt.Errorf("%s cannot be counted exactly: the largest burst that can is %d", got, near.burst)
+		return fmt.Errorf("%s cannot be counted exactly: write a burst of %d, the largest that can", got, near.burst)
 	}
 	return fmt.Errorf("%s cannot be counted exactly: use a shorter period", got)
 }
@@ -383,6 +390,8 @@ func (l Limit) share(instances int, cost int64) Limit {
 	s.algorithm, s.burst, s.burstSet, s.stretch = GCRA, burst, s.units > 0, int64(instances)
 	return makeLimit(s)
 }
+
+func distance(a, b int64) int64 { return max(a-b, b-a) }
 
 func gcd(a, b int64) int64 {
 	for b != 0 {
