@@ -96,10 +96,10 @@ type tally struct {
 	asks    []weir.Ask // one a limit; the key is each request's
 	clients map[weir.Key]*client
 
-	allowed, denied     int
-	minute              int64 // since 1970, of the last denial
-	inMinute            int   // denials in it
-	worst, worstDenials int64
+	allowed, denied int
+	minute, worst   int64 // minutes since 1970: of the last denial, and of the most
+	inMinute        int   // denials in minute
+	inWorst         int   // denials in worst
 }
 
 // client is one key under one rule.
@@ -123,8 +123,8 @@ func (t *tally) count(c *client, atMicros int64, decisions []weir.Decision) {
 		t.minute, t.inMinute = minute, 0
 	}
 	t.inMinute++
-	if int64(t.inMinute) > t.worstDenials {
-		t.worst, t.worstDenials = minute, int64(t.inMinute)
+	if t.inMinute > t.inWorst {
+		t.worst, t.inWorst = minute, t.inMinute
 	}
 }
 
@@ -192,7 +192,7 @@ func (r Replay) report(log *Log, tallies []*tally, unmatched int) *Report {
 		}
 		if t.denied > 0 {
 			rr.WorstMinute = timeOf(t.worst * time.Minute.Microseconds())
-			rr.WorstDenied = int(t.worstDenials)
+			rr.WorstDenied = t.inWorst
 		}
 		for _, c := range t.clients {
 			if c.denied > 0 {
