@@ -38,7 +38,14 @@ type Subject struct {
 	Algorithms []weir.Algorithm
 }
 
-// Run proves the store, in subtests named for an algorithm and what must hold under it.
+// Run proves the store, in subtests named for an algorithm and what must hold under it:
+//
+//	func TestMyStore(t *testing.T) {
+//		storetest.Run(t, storetest.Subject{
+//			New:        func(t *testing.T) weir.Store { return newMyStore(t) },
+//			Algorithms: []weir.Algorithm{weir.GCRA, weir.FixedWindow},
+//		})
+//	}
 func Run(t *testing.T, s Subject) {
 	t.Helper()
 	if s.New == nil {

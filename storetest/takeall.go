@@ -38,6 +38,32 @@ var takeAllRows = []row{
 			tr.Errorf("the one that refuses: got retry after %v, want a wait", r)
 		}
 	}},
+	{name: "one refusal holds the limits of all other keys back", check: func(tr *trial) {
+		full := tr.of(tr.limit(1), 1)
+		tr.want("one key is used up", tr.take(full), told{true, 1, 0})
+		asks := []weir.Ask{full}
+		for i := range 12 {
+			ask := tr.of(tr.limit(5), int64(i%3))
+			ask.Key = weir.Parts("other", fmt.Sprint(i))
+			asks = append(asks, ask)
+		}
+		for range 3 {
+			for i, d := range tr.takeAll(asks...) {
+				if i == 0 {
+					tr.want("the one that refuses", d, told{false, 0, 0})
+				} else {
+					tr.want(fmt.Sprint("held back, key ", i), d, told{true, 0, 5})
+				}
+			}
+		}
+		for _, ask := range asks[1:] {
+			tr.want("held back, and then a peek", tr.peek(ask), told{true, 0, 5})
+		}
+		tr.reset(full)
+		for i, d := range tr.takeAll(asks...) {
+			tr.want(fmt.Sprint("none refuses, key ", i), d, told{true, asks[i].Cost, asks[i].Limit.Units() - asks[i].Cost})
+		}
+	}},
 	{name: "a cost above the capacity holds the others back", check: func(tr *trial) {
 		a, b := tr.pair(5, 1)
 		b.Cost = 2

@@ -104,7 +104,7 @@ var timeRows = []row{
 			steps := []int64{0, 0, 0, 1, period/limit.Units() - 1, period / limit.Units(), period/limit.Units() + 1, period / 7, period / 2, period - 1, period, 3 * period}
 			at := int64(day) - period
 			var history []Event
-			for range 200 {
+			for range 120 {
 				at += max(steps[r.IntN(len(steps))], 0)
 				a := tr.of(limit, 1+r.Int64N(1+limit.Capacity()/max(1, r.Int64N(8))))
 				a.Partial = r.IntN(4) == 0
@@ -129,9 +129,9 @@ var timeRows = []row{
 				for _, inTurn := range []bool{true, false} {
 					tr := tr.afresh()
 					taken := int64(0)
-					for n := range 200 {
+					for n := range 40 {
 						at := int64(day + 10*second)
-						if inTurn && n%2 == 1 || !inTurn && n >= 100 {
+						if inTurn && n%2 == 1 || !inTurn && n >= 20 {
 							at -= back
 						}
 						taken += tr.takeAt(at, tr.of(limit, 1)).Taken

@@ -134,7 +134,7 @@ var waitRows = []row{
 			interval := micros(limit.Period()) / limit.Units()
 			at := int64(day)
 			var starts []Event
-			for range 150 {
+			for range 80 {
 				at += r.Int64N(2*interval + 2)
 				a := tr.of(limit, 1)
 				a.MaxWait = time.Duration(r.Int64N(micros(limit.Period())+1)) * time.Microsecond
