@@ -13,11 +13,10 @@ const (
 	sweepOthers = 4
 )
 
-// change is what one decision did where, for undoing it.
+// change is what one decision took where, for undoing it.
 type change struct {
 	sh     *shard
 	id     identity
-	done   bool
 	isNew  bool // there was no entry before
 	before state
 	taken  int64
@@ -25,11 +24,10 @@ type change struct {
 
 // decide decides one ask by the entry of its key.
 func (sh *shard) decide(e *entry, now int64, ask *weir.Ask) (weir.Decision, change) {
-	c := change{sh: sh, id: e.id, before: e.state}
-	var d weir.Decision
-	e.state, d, c.done = sh.step(e.state, false, now, ask)
-	c.taken = d.Taken
-	return d, c
+	before := e.state
+	s, d, _ := sh.step(before, false, now, ask)
+	e.state = s
+	return d, change{sh: sh, id: e.id, before: before, taken: d.Taken}
 }
 
 // decideNew decides one ask for a key without an entry, and reports whether there is
@@ -51,12 +49,13 @@ func (sh *shard) decideNew(id identity, now, idle int64, ask *weir.Ask) (weir.De
 	} else {
 		sh.bound.give(room)
 	}
-	return d, change{sh: sh, id: id, done: changed, isNew: true}, true
+	return d, change{sh: sh, id: id, isNew: true, taken: d.Taken}, true
 }
 
-// undo restores the state before the change.
+// undo restores the state before the units were taken. A denial that cut short a state
+// too far ahead for its limit stands: its RetryAfter counts on that.
 func (c change) undo() {
-	if !c.done {
+	if c.taken == 0 {
 		return
 	}
 	at := c.sh.search(c.id)

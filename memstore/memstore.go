@@ -26,7 +26,7 @@ type Options struct {
 	// MaxKeys is the most keys that are remembered at once, 1 to 2^30; 0 is
 	// DefaultMaxKeys. One takes up to 45 bytes of the heap, so MaxKeys bounds memory
 	// too. What a key has beyond its 45 bytes counts as further keys: by SlidingLog of N
-	// units N/4 of them, and after a refund 1 to 760, until the refunded units would have
+	// units N/4 of them, and after refunds 3 to 1,000, until what they gave back would have
 	// been earned again.
 	MaxKeys int
 }
