@@ -70,7 +70,7 @@ func classify(err error) *Error {
 		return e
 	}
 	if reply, ok := rueidis.IsRedisErr(err); ok {
-		return classifyReply(reply)
+		return classifyText(reply.Error(), reply)
 	}
 	var dial *net.OpError
 	switch {
@@ -92,12 +92,12 @@ func classify(err error) *Error {
 	return &Error{Garbage, true, err}
 }
 
-// classifyReply classes an error that a server answered.
-func classifyReply(reply *rueidis.RedisError) *Error {
-	text := reply.Error()
+// classifyText classes an error that a server answered.
+func classifyText(text string, reply error) *Error {
 	for _, c := range replyClasses {
 		if strings.HasPrefix(text, c.prefix) {
-			return &Error{c.class, false, reply}
+			// Behind a write of the same script, memory may run out halfway.
+			return &Error{c.class, c.class == OutOfMemory && strings.Contains(text, "script:"), reply}
 		}
 	}
 	// Within a script an error of a command comes wrapped in words of the version.

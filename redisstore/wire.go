@@ -158,8 +158,18 @@ func severalVerdict(ask *weir.Ask, q question, row []int64) (verdict, error) {
 // it meets only what it can hold.
 func (v verdict) check(ask *weir.Ask) error {
 	const far = 1 << 54
-	if v.now < -far || v.now > far || v.x < 0 || v.x > far || v.y < -far || v.y > far || v.z < -far || v.z > far ||
-		v.units < 0 || v.units > ask.Cost {
+	count := func(n int64) bool { return n >= 0 && n <= weir.MaxUnits }
+	moment := func(t int64) bool { return t >= -far && t <= far }
+	ok := moment(v.now) && v.units >= 0 && v.units <= ask.Cost
+	switch algorithm.KindOf(ask.Limit.Algorithm()) {
+	case algorithm.KindTAT:
+		ok = ok && v.x >= 0 && v.x <= far && v.y >= 0 && v.y < ask.Limit.Emission().Den
+	case algorithm.KindWindow, algorithm.KindSliding:
+		ok = ok && count(v.x) && count(v.y)
+	case algorithm.KindLog:
+		ok = ok && count(v.x) && moment(v.y) && moment(v.z)
+	}
+	if !ok {
 		return fmt.Errorf("%w: %+v to a question of %d units", errGarbage, v, ask.Cost)
 	}
 	return nil
