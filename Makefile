@@ -19,3 +19,13 @@ servers:
 .PHONY: backoffsim
 backoffsim:
 	cd bench && go test ./backoffsim -count=1 -run '^TestWriteTablesAndPlots$$' -timeout 90m -args -write
+
+# The tables and plots of docs/concurrency.md, the same byte for byte each time; some ten minutes on two cores.
+.PHONY: simbench
+simbench:
+	cd bench && go test ./simbench -count=1 -run '^TestTables$$' -timeout 90m -args -full
+
+# A real server beyond its capacity, with and without the limiter of package concurrency; two minutes.
+.PHONY: overload
+overload:
+	cd bench && go run ./overload
