@@ -153,6 +153,9 @@ func splitHosts(text, defaultPort string) ([]string, error) {
 				return nil, errors.New("a host is not HOST, HOST:PORT or [ADDRESS]:PORT")
 			}
 		}
+		if strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || strings.ContainsRune("[]{}\"\\%", r) }) {
+			return nil, errors.New("a host has a character that no host has: write HOST, HOST:PORT or [ADDRESS]:PORT")
+		}
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
 			return nil, fmt.Errorf("the port of host %q is not a number from 1 to 65535; if it is a password, write @HOST behind it", host)
 		}
