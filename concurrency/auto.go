@@ -20,7 +20,7 @@ type auto struct {
 	min, max   float64
 	base       float64
 	phase      phase
-	known      bool          // base was found by trials, not by the room that bursts took
+	known      bool          // base was found by trials; else it only leaves room
 	reference  window        // measured at base since the last trial
 	trial      window        // measured in this trial
 	windows    int           // in the reference, or in the trial
@@ -41,19 +41,21 @@ const (
 )
 
 const (
-	trialRatio        = 1.5     // deep enough for the difference to stand out from the noise of a window
-	holdWindows       = 4       // at base for each trial: trials below cost throughput, so they are the exception
-	trialWindows      = 6       // at most, where one leaves the answer in doubt
-	elasticityGoal    = 0.12    // where base rests: a third less limit costs 5 % of throughput
-	elastic           = 0.5     // from here on throughput follows the limit, and a higher one is tried
-	change            = 1.0 / 6 // of throughput under one limit, which is not noise
-	dispersionWeight  = 0.1
-	certain           = 0.1 // a standard error of the elasticity below this needs no further window
-	dropsTolerated    = 0.1 // more in a window is an overload, whatever throughput says
-	dropsFactor       = 0.8
-	refusalsTolerated = 0.01
-	room              = 1.5 // times the peak in flight, for work the limit does not hold back
-	smallestStep      = 0.1
+	trialRatio     = 1.5 // deep enough for the difference to stand out from the noise of a window
+	holdWindows    = 4   // at base for each trial: trials below cost throughput, so they are the exception
+	trialWindows   = 6   // at most, where one leaves the answer in doubt
+	elasticityGoal = 0.12
+	elastic        = 0.5 // nearer to 1 than to 0: throughput follows the limit, and a higher one is tried
+	certain        = 0.1 // a standard error of the elasticity below this needs no further window
+
+	change           = 1.0 / 6 // of throughput under one limit, from which on it is not called noise
+	dispersionWeight = 0.1     // of a window in the running estimate
+
+	dropsTolerated    = 0.1  // of the answers: more is an overload, whatever throughput says
+	dropsFactor       = 0.8  // of the base, after them
+	refusalsTolerated = 0.01 // of what was asked for: fewer are not worth a trial
+	room              = 1.5  // times the peak in flight, for work the limit does not hold back
+	smallestStep      = 0.1  // down, of the base's logarithm
 	largestStep       = 0.4
 )
 
@@ -75,38 +77,55 @@ func (a *auto) next(w window) (float64, string) {
 		}
 		a.base = w.limit
 	}
-	a.peak = max(a.peak, min(float64(w.peak), a.base))
-	if w.bound() {
-		a.peak = 0
-	}
-	switch {
-	case float64(w.drops) > dropsTolerated*float64(w.samples()):
-		a.restore, a.dropped = max(a.restore, a.base), w.meanLatency()
-		a.known = true
-		return a.hold(a.base*dropsFactor, whyDrops)
-	case !w.bound() && 2*w.inUse() < a.base:
-		a.restore, a.known = 0, false
-		roomy := room * a.peak
-		a.peak = 0
-		return a.hold(max(a.base, roomy), whyRoom)
-	case !w.bound() && float64(w.refused) < refusalsTolerated*float64(w.refused+w.samples()):
-		a.restore, a.known = 0, false
-		return a.hold(a.base, "")
-	case a.restore > a.base && 2*w.meanLatency() < a.dropped:
-		return a.hold(min(a.restore, a.base*trialRatio), whyRestored)
+	if limit, why, ok := a.withoutTrial(w); ok {
+		return limit, why
 	}
 	a.restore = 0
 	a.windows++
 	if a.phase == holding {
 		return a.measure(w)
 	}
+	return a.judge(w)
+}
+
+// withoutTrial deals with windows in which the limit did not hold work back, or
+// that went wrong.
+func (a *auto) withoutTrial(w window) (limit float64, why string, ok bool) {
+	a.peak = max(a.peak, min(float64(w.peak), a.base))
+	if w.bound() {
+		a.peak = 0
+	}
+	switch {
+	case float64(w.drops) > dropsTolerated*float64(w.samples()):
+		a.restore, a.dropped, a.known = max(a.restore, a.base), w.meanLatency(), true
+		limit, why = a.hold(a.base*dropsFactor, whyDrops)
+	case !w.bound() && 2*w.inUse() < a.base:
+		// A burst is over, or there was none: only now is it known that what touched the
+		// limit was no queue filling up.
+		base := max(a.base, room*a.peak)
+		a.restore, a.known, a.peak = 0, false, 0
+		limit, why = a.hold(base, whyRoom)
+	case !w.bound() && float64(w.refused) < refusalsTolerated*float64(w.refused+w.samples()):
+		a.restore, a.known = 0, false
+		limit, why = a.hold(a.base, "")
+	case a.restore > a.base && 2*w.meanLatency() < a.dropped:
+		// Latency fell by more than the cuts explain, so it was not they that ended the drops.
+		limit, why = a.hold(min(a.restore, a.base*trialRatio), whyRestored)
+	default:
+		return 0, "", false
+	}
+	return limit, why, true
+}
+
+// judge ends a trial, or has it go on where noise leaves the answer in doubt.
+func (a *auto) judge(w window) (float64, string) {
 	if a.trial.bound() {
 		w.add(a.trial)
 	}
 	a.trial = w
-	e, doubt := a.compare(&a.reference, &a.trial)
+	difference, doubt := a.compare(&a.reference, &a.trial)
 	ratio := math.Log(a.trial.limit / a.base)
-	e, doubt = e/ratio, doubt/math.Abs(ratio)
+	e, doubt := difference/ratio, doubt/math.Abs(ratio)
 	threshold := elasticityGoal
 	if a.phase == higher {
 		threshold = elastic
@@ -198,7 +217,9 @@ func (a *auto) hold(base float64, why string) (float64, string) {
 	return a.base, why
 }
 
-// compare returns the logarithm of b's throughput over a's, and its standard error.
+// compare returns the logarithm of y's throughput over x's, and its standard error:
+// by how much windows under one limit were seen to differ, and at least by what the
+// spread of their latencies explains.
 func (a *auto) compare(x, y *window) (difference, doubt float64) {
 	difference = math.Log(y.steadyThroughput() / x.steadyThroughput())
 	a.dispersion = max(a.dispersion, x.variation(), y.variation(), 0.01)

@@ -43,7 +43,8 @@ type Limiter struct {
 	opened     int64         // when the window began
 	looked     int64         // when it was last looked at
 	settling   bool          // the limit moved: what is measured now is not yet its effect
-	settled    int64         // when settling ends, once the work in flight fits the limit
+	settled    int64         // when settling ends, if the work in flight fits the limit by then
+	settleBy   int64         // when it ends in any case
 	place      time.Duration // how long a place was held in the last window
 	total      window        // of all windows
 	lastChange Change

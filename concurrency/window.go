@@ -14,6 +14,7 @@ const (
 	minWindow        = 250 * time.Millisecond
 	minWindowSamples = 30
 	placesInWindow   = 2
+	placesToSettle   = 10              // at most: guaranteed shares may keep more than the limit in flight
 	longestGap       = 2 * time.Second // between two looks at a window, else it starts afresh
 )
 
@@ -112,8 +113,8 @@ func (l *Limiter) tick(now int64) {
 // settle waits until the work in flight fits the new limit, then for as long
 // as a place is held: until then answers still come from the old limit.
 func (l *Limiter) settle(now int64) {
-	over := l.inFlight.Load() > l.limit.Load() && l.mode == Enforce
-	if over || l.settled == 0 {
+	over := l.inFlight.Load() > l.limit.Load() && now < l.settleBy
+	if over {
 		l.settled = now + int64(l.place)
 	}
 	if !over && now >= l.settled {
@@ -144,7 +145,8 @@ func (l *Limiter) closeWindow(now int64) {
 	}
 	l.limit.Store(to)
 	l.lastChange = Change{After: time.Duration(now), From: int(from), To: int(to), Why: why}
-	l.settling, l.settled = true, 0
+	l.settling, l.settled = true, now+int64(l.place)
+	l.settleBy = now + int64(minWindow+placesToSettle*l.place)
 	l.tickAt.Store(now)
 }
 
@@ -204,7 +206,7 @@ func (s *sampler) add(t *ticket, outcome Outcome, nanos int64) {
 		w.ignored++
 		return
 	}
-	w.latency += time.Duration(nanos)
+	w.latency += time.Duration(max(nanos, 1)) // not 0: it is divided by
 	w.squares += (nanos >> 10) * (nanos >> 10) >> 10
 	w.inFlight += t.inFlight
 	w.peak = max(w.peak, t.inFlight)
