@@ -155,7 +155,9 @@ func take(s state, now int64, ask weir.Ask) (state, algorithm.Verdict) {
 	case algorithm.KindLog:
 		v, _ = algorithm.TakeLog(logOf(s, &ask), now, &ask)
 		if v.Taken > 0 {
-			s.log = append(slices.Clip(s.log), charge{v.At, v.Taken})
+			gone := v.At - ask.Limit.Period().Microseconds()
+			s.log = slices.DeleteFunc(slices.Clone(s.log), func(c charge) bool { return c.at <= gone })
+			s.log = append(s.log, charge{v.At, v.Taken})
 		}
 	default:
 		s.tat, v, _ = algorithm.TakeGCRA(s.tat, now, &ask)
