@@ -87,6 +87,9 @@ func (rs *ruleset) match(domain string, entries []rules.Entry) *rule {
 // matched one, under whose name it is counted in metrics. In a domain that the
 // configuration does not have, it is ignored.
 func (rs *ruleset) override(domain string, d *Descriptor, matched *rule, store weir.Store) (*rule, error) {
+	if !rs.config.Has(domain) {
+		return matched, nil
+	}
 	o, err := d.Override.limit()
 	if err != nil {
 		return nil, err
@@ -94,9 +97,6 @@ func (rs *ruleset) override(domain string, d *Descriptor, matched *rule, store w
 	r, err := rs.config.Override(domain, d.Entries, o)
 	if err != nil {
 		return nil, err
-	}
-	if r == nil {
-		return matched, nil
 	}
 	return makeRule(r, store, matched.series)
 }

@@ -322,7 +322,7 @@ func TestBadRequestsGetInvalidArgument(t *testing.T) {
 		{"no descriptors", &pb.RateLimitRequest{Domain: "shop"}, "no descriptors"},
 		{"unit 0 in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, 0)), "unit 0"},
 		{"unit 99 in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, 99)), "unit 99"},
-		{"unit 256 in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, 257)), "unit 257"},
+		{"unit 257 in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, 257)), "unit 257"},
 		{"negative unit in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, -1)), "unit -1"},
 		{"10^4 entries", oneDescriptor(descriptor(make([]string, 10_000)...)), "1000 entries"},
 		{"10^5 descriptors", &pb.RateLimitRequest{Domain: "shop", Descriptors: manyDescriptors(100_000)}, "1000 descriptors"},
@@ -336,6 +336,11 @@ func TestBadRequestsGetInvalidArgument(t *testing.T) {
 	}
 	if got := f.count(t, "rate_limit_invalid_requests_total", "", ""); got != float64(len(bad)) {
 		t.Errorf("%v invalid requests counted, want %d", got, len(bad))
+	}
+	elsewhere := oneDescriptor(withLimit(descriptor("user=a"), 5, 0)) // ignored, as every limit is there
+	elsewhere.Domain = "elsewhere"
+	if answer, err := f.client.ShouldRateLimit(t.Context(), elsewhere); err != nil || summary(answer) != "OK: OK -" {
+		t.Errorf("unit 0 in an unknown domain: %v, %v, want OK", answer, err)
 	}
 	f.expect(t, "OK: OK 2", descriptor("user=a")) // none of them charged
 	f.expect(t, "OK: OK 2", descriptor("user="+strings.Repeat("x", 1<<20-100)))

@@ -21,6 +21,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
+
+	"weir.dev/weir/internal/redistest"
 )
 
 const shopRules = `
@@ -53,7 +55,14 @@ type running struct {
 
 func startServer(t *testing.T) *running {
 	t.Helper()
-	s, err := newServer(t.Context(), localOptions(writeRules(t, shopRules)), slog.New(slog.DiscardHandler))
+	return startServerOn(t, "memory:")
+}
+
+func startServerOn(t *testing.T, store string) *running {
+	t.Helper()
+	opts := localOptions(writeRules(t, shopRules))
+	opts.store = store
+	s, err := newServer(t.Context(), opts, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -321,6 +330,20 @@ func TestAskPrintsTheAnswer(t *testing.T) {
 	}
 	if out, status := commandStatus(t, "ask", "--addr", "127.0.0.1:1", "--domain", "shop", "user=a"); status != 2 {
 		t.Errorf("ask where nobody listens: status %d, want 2:\n%s", status, out)
+	}
+}
+
+func TestServicesOnOneRedisShareTheirCounters(t *testing.T) {
+	t.Parallel()
+	redis := "redis://" + redistest.Start(t, redistest.Redis7, redistest.Options{}).Addr + "?budget=5s"
+	a, b := startServerOn(t, redis).grpc.Addr().String(), startServerOn(t, redis).grpc.Addr().String()
+	for i, tt := range []struct {
+		addr   string
+		status int
+	}{{a, 0}, {b, 0}, {a, 1}, {b, 1}} {
+		if out, status := commandStatus(t, "ask", "--addr", tt.addr, "--domain", "shop", "user=a"); status != tt.status {
+			t.Errorf("question %d: status %d, want %d:\n%s", i, status, tt.status, out)
+		}
 	}
 }
 
