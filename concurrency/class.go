@@ -43,8 +43,8 @@ func (c *Class) Acquire(ctx context.Context) (Permit, bool) {
 	if ctx.Err() != nil {
 		return c.refuse(Canceled)
 	}
-	if l.queue == nil || l.queue.waiting.Load() == 0 {
-		if inFlight, ok := l.take(); ok {
+	if l.queue == nil || l.queue.waiting.Load() == 0 || c.guaranteed() {
+		if inFlight, ok := c.take(); ok {
 			return l.admit(c, inFlight), true
 		}
 	}
@@ -54,15 +54,13 @@ func (c *Class) Acquire(ctx context.Context) (Permit, bool) {
 // acquireFull is the rest of Acquire, when no place is free.
 func (c *Class) acquireFull(ctx context.Context) (Permit, bool) {
 	l := c.limiter
-	if l.mode == Observe {
+	switch {
+	case l.mode == Observe:
 		c.shed[OverLimit].Add(1)
 		l.samples.refused()
-		return c.over(), true
-	}
-	if c.guaranteed() {
-		return c.over(), true
-	}
-	if l.queue == nil {
+		c.admitted.Add(1)
+		return l.admit(c, l.inFlight.Add(1)), true
+	case l.queue == nil:
 		return c.refuse(OverLimit)
 	}
 	inFlight, reason := l.queue.wait(ctx, c)
@@ -70,6 +68,18 @@ func (c *Class) acquireFull(ctx context.Context) (Permit, bool) {
 		return c.refuse(reason)
 	}
 	return l.admit(c, inFlight), true
+}
+
+// take takes a place of the limit, or one beyond it if the class is owed it.
+func (c *Class) take() (inFlight int64, ok bool) {
+	inFlight, ok = c.limiter.take()
+	if !ok && c.guaranteed() {
+		inFlight, ok = c.limiter.inFlight.Add(1), true
+	}
+	if ok {
+		c.admitted.Add(1)
+	}
+	return inFlight, ok
 }
 
 // guaranteed reports whether the class has less in flight than its share. Two at
@@ -86,11 +96,6 @@ func (c *Class) guaranteed() bool {
 func (c *Class) inFlight() int64 {
 	released := c.released.Load() // first, lest one released meanwhile be counted as gone before it came
 	return c.admitted.Load() - released
-}
-
-// over admits beyond the limit.
-func (c *Class) over() Permit {
-	return c.limiter.admit(c, c.limiter.inFlight.Add(1))
 }
 
 func (c *Class) refuse(reason Reason) (Permit, bool) {

@@ -89,7 +89,7 @@ func New(opts Options) (*Limiter, error) {
 	}
 	l.classes = append(l.classes, &Class{limiter: l, rank: len(l.classes)})
 	if opts.QueueLength > 0 {
-		l.queue = newQueue(opts.QueueLength, opts.QueueTimeout, len(l.classes))
+		l.queue = newQueue(opts.QueueLength, opts.QueueTimeout, l.classes)
 	}
 	return l, nil
 }
@@ -187,7 +187,6 @@ func (l *Limiter) take() (inFlight int64, ok bool) {
 
 // admit hands out a permit for a place that was taken.
 func (l *Limiter) admit(c *Class, inFlight int64) Permit {
-	c.admitted.Add(1)
 	t := l.tickets.Get().(*ticket)
 	t.class, t.began, t.inFlight = c, l.now(), inFlight
 	t.atLimit = 10*inFlight >= 9*l.limit.Load()
@@ -204,7 +203,7 @@ func (l *Limiter) release(t *ticket, outcome Outcome) {
 		l.tick(now)
 	}
 	if l.queue != nil && l.queue.waiting.Load() > 0 {
-		l.queue.serve(l)
+		l.queue.serve()
 	}
 }
 

@@ -219,6 +219,24 @@ func TestQueueServesTheMoreImportantClassFirst(t *testing.T) {
 	})
 }
 
+func TestQueueServesAClassWhoseShareCameFree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLimiter(t, concurrency.Options{
+			Algorithm: concurrency.Fixed, Initial: 2, QueueLength: 2,
+			Classes: []concurrency.ClassOptions{{Name: "pay", Share: 0.5}},
+		})
+		pay, _ := l.Class("pay")
+		l.Acquire(t.Context())
+		l.Acquire(t.Context())
+		owed, _ := pay.Acquire(t.Context()) // the third of two places
+		time.AfterFunc(10*time.Millisecond, func() { owed.Release(concurrency.Success) })
+		before := time.Now()
+		if _, ok := pay.Acquire(t.Context()); !ok || time.Since(before) != 10*time.Millisecond {
+			t.Errorf("got %v after %v, want the share's place after 10ms", ok, time.Since(before))
+		}
+	})
+}
+
 func TestWaitEndsWithTheQueueTimeoutTheDeadlineAndTheCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLimiter(t, concurrency.Options{Algorithm: concurrency.Fixed, Initial: 1, QueueLength: 3})

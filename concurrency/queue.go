@@ -24,8 +24,14 @@ type queue struct {
 	waited  atomic.Int64 // nanoseconds, by all together
 
 	mu       sync.Mutex
-	ranks    []list.List // of *waiter, by class
-	nonEmpty time.Time   // since when somebody waits
+	ranks    []rank    // as the classes, most important first
+	nonEmpty time.Time // since when somebody waits
+}
+
+// rank is the part of the queue that is one class's.
+type rank struct {
+	class   *Class
+	waiters list.List // of *waiter, oldest first
 }
 
 type waiter struct {
@@ -33,8 +39,12 @@ type waiter struct {
 	granted chan int64    // the number in flight, itself included
 }
 
-func newQueue(length int, timeout time.Duration, classes int) *queue {
-	return &queue{length: length, timeout: timeout, ranks: make([]list.List, classes)}
+func newQueue(length int, timeout time.Duration, classes []*Class) *queue {
+	q := &queue{length: length, timeout: timeout}
+	for _, c := range classes {
+		q.ranks = append(q.ranks, rank{class: c})
+	}
+	return q
 }
 
 // wait returns the number in flight once a place was found, or why none was.
@@ -43,11 +53,12 @@ func (q *queue) wait(ctx context.Context, c *Class) (int64, Reason) {
 	if deadline, ok := ctx.Deadline(); ok && now.Add(q.expected(c.limiter)).After(deadline) {
 		return 0, TooLate
 	}
-	w, ok := q.enter(now, c.rank)
+	r := &q.ranks[c.rank]
+	w, ok := q.enter(now, r)
 	if !ok {
 		return 0, QueueFull
 	}
-	q.serve(c.limiter) // a place may have come free between the refusal and the entry
+	q.serve() // a place may have come free between the refusal and the entry
 	timer := time.NewTimer(q.timeout)
 	defer timer.Stop()
 	defer func() { q.waited.Add(int64(time.Since(now))) }()
@@ -64,7 +75,7 @@ func (q *queue) wait(ctx context.Context, c *Class) (int64, Reason) {
 			reason = TooLate
 		}
 	}
-	if q.leave(w, c.rank) {
+	if q.leave(w, r) {
 		return 0, reason
 	}
 	return <-w.granted, Admitted // its turn came at the same moment
@@ -79,7 +90,7 @@ func (q *queue) expected(l *Limiter) time.Duration {
 	return time.Duration(float64(q.waiting.Load()+1) / rate * float64(time.Second))
 }
 
-func (q *queue) enter(now time.Time, rank int) (*waiter, bool) {
+func (q *queue) enter(now time.Time, r *rank) (*waiter, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := q.waiting.Load()
@@ -90,44 +101,45 @@ func (q *queue) enter(now time.Time, rank int) (*waiter, bool) {
 		q.nonEmpty = now
 	}
 	w := &waiter{granted: make(chan int64, 1)}
-	w.element = q.ranks[rank].PushBack(w)
+	w.element = r.waiters.PushBack(w)
 	q.waiting.Store(n + 1)
 	return w, true
 }
 
 // leave takes w out; false if it was served already.
-func (q *queue) leave(w *waiter, rank int) bool {
+func (q *queue) leave(w *waiter, r *rank) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.element == nil {
 		return false
 	}
-	q.remove(w, rank)
+	q.remove(w, r)
 	return true
 }
 
-func (q *queue) remove(w *waiter, rank int) {
-	q.ranks[rank].Remove(w.element)
+func (q *queue) remove(w *waiter, r *rank) {
+	r.waiters.Remove(w.element)
 	w.element = nil
 	q.waiting.Add(-1)
 }
 
 // serve gives the free places to those who wait.
-func (q *queue) serve(l *Limiter) {
+func (q *queue) serve() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for rank := range q.ranks {
-		for q.ranks[rank].Len() > 0 {
-			inFlight, ok := l.take()
+	for i := range q.ranks {
+		r := &q.ranks[i]
+		for r.waiters.Len() > 0 {
+			inFlight, ok := r.class.take()
 			if !ok {
-				return
+				break
 			}
-			next := q.ranks[rank].Front()
+			next := r.waiters.Front()
 			if time.Since(q.nonEmpty) > standing {
-				next = q.ranks[rank].Back()
+				next = r.waiters.Back()
 			}
 			w := next.Value.(*waiter)
-			q.remove(w, rank)
+			q.remove(w, r)
 			w.granted <- inFlight
 		}
 	}
