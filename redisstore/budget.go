@@ -11,7 +11,9 @@ import (
 // answer that comes meanwhile is not lost. One that did not run out is used again, so
 // that a question allocates no context.
 type budget struct {
+	started  time.Time
 	deadline time.Time
+	whole    bool // the caller gave it all the time that the store allows
 	timer    *time.Timer
 	done     chan struct{}
 }
@@ -29,15 +31,15 @@ func newBudget(ctx context.Context, d time.Duration) (*budget, error) {
 		return nil, err
 	}
 	now := time.Now()
-	deadline := now.Add(d)
+	deadline, whole := now.Add(d), true
 	if own, ok := ctx.Deadline(); ok && own.Before(deadline) {
-		deadline = own
+		deadline, whole = own, false
 		if d = own.Sub(now); d <= 0 {
 			return nil, context.DeadlineExceeded
 		}
 	}
 	b := budgets.Get().(*budget)
-	b.deadline = deadline
+	b.started, b.deadline, b.whole = now, deadline, whole
 	b.timer.Reset(d)
 	return b, nil
 }

@@ -29,7 +29,7 @@ const (
 	Busy        Class = "busy"        // another script holds the server
 	OutOfMemory Class = "oom"         // maxmemory reached, or the disk is full (MISCONF)
 	Config      Class = "config"      // credentials, ACL, a server without scripts: somebody must mend it
-	State       Class = "state"       // the key holds something else, or the state cannot be read
+	Corrupt     Class = "corrupt"     // the key holds something else, or what it holds cannot be read
 	Garbage     Class = "garbage"     // an answer that no script of weir gives
 	Closed      Class = "closed"      // the store was closed
 )
@@ -60,7 +60,7 @@ var replyClasses = []struct {
 	{"LOADING", Loading}, {"READONLY", ReadOnly}, {"BUSY", Busy}, {"UNKILLABLE", Busy},
 	{"OOM", OutOfMemory}, {"MISCONF", OutOfMemory},
 	{"NOAUTH", Config}, {"WRONGPASS", Config}, {"NOPERM", Config}, {"NOSCRIPT", Config}, {"DENIED", Config},
-	{"WRONGTYPE", State},
+	{"WRONGTYPE", Corrupt},
 }
 
 // classify returns err as an *Error.
@@ -103,7 +103,7 @@ func classifyText(text string, reply error) *Error {
 	// Within a script an error of a command comes wrapped in words of the version.
 	switch {
 	case strings.Contains(text, "WEIRSTATE"), strings.Contains(text, "WRONGTYPE"), strings.Contains(text, "not an integer"):
-		return &Error{State, false, reply}
+		return &Error{Corrupt, false, reply}
 	case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "MISCONF"):
 		return &Error{OutOfMemory, true, reply}
 	case strings.Contains(text, "can't run this command"), strings.Contains(text, "NOPERM"), strings.Contains(text, "No permissions"),

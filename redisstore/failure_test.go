@@ -169,9 +169,9 @@ func TestStateThatIsNotOursIsAnErrorOfItsKeyAlone(t *testing.T) {
 			if err == nil && write[2] == "" && kindOf(limit) == 'l' {
 				continue // an empty string is an empty log
 			}
-			wantClass(t, err, State, false)
+			wantClass(t, err, Corrupt, false)
 			err = s.TakeAll(ctx, []weir.Ask{ask, askOf("neighbour", "a", limit, 1)}, make([]weir.Decision, 2))
-			wantClass(t, err, State, false)
+			wantClass(t, err, Corrupt, false)
 			if got := fmt.Sprint(server.Do("TYPE", key)); got == "none" {
 				t.Errorf("%v: the foreign key was deleted", limit)
 			}

@@ -14,7 +14,8 @@ import (
 // A link is the way to the servers: the client, once there is one, and the rules of
 // what is sent again.
 type link struct {
-	opts rueidis.ClientOption
+	opts  rueidis.ClientOption
+	nodes *nodes
 
 	mu      sync.RWMutex
 	client  rueidis.Client
@@ -33,7 +34,7 @@ type attempt struct {
 const pause = 100 * time.Millisecond
 
 func newLink(o Options) *link {
-	l := &link{opts: clientOption(o)}
+	l := &link{opts: clientOption(o), nodes: newNodes(o)}
 	l.mu.Lock()
 	l.connect()
 	l.mu.Unlock()
@@ -185,15 +186,21 @@ func (sc script) command(c rueidis.Client, whole bool, keys [2]string, args []st
 }
 
 // run calls a script, and calls it again where it certainly did not run and the budget
-// lasts.
-func (l *link) run(b *budget, sc script, keys [2]string, args []string) (rueidis.RedisMessage, error) {
+// lasts. A node that fails is not called.
+func (l *link) run(b *budget, sc script, keys [2]string, args []string) (reply rueidis.RedisMessage, err error) {
+	n := l.nodes.of(keys[0])
+	if e := n.enter(b.started); e != nil {
+		return reply, e
+	}
+	defer func() { err = l.left(b, n, err) }()
 	client, err := l.get(b)
 	if err != nil {
-		return rueidis.RedisMessage{}, err
+		return reply, err
 	}
+	l.nodes.refresh(client, b.started)
 	whole := false
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
-		reply, err := client.Do(b, sc.command(client, whole, keys, args)).ToMessage()
+		reply, err = client.Do(b, sc.command(client, whole, keys, args)).ToMessage()
 		if err == nil {
 			return reply, nil
 		}
@@ -202,9 +209,24 @@ func (l *link) run(b *budget, sc script, keys [2]string, args []string) (rueidis
 			continue
 		}
 		if e := classify(err); !e.again() || !b.sleep(wait) {
-			return rueidis.RedisMessage{}, e
+			return reply, e
 		}
 	}
+}
+
+// left tells a node's breaker how a question ended, and returns its error as an *Error.
+// A question whose caller gave it less than the budget says nothing by timing out.
+func (l *link) left(b *budget, n *node, err error) error {
+	now := time.Now()
+	if err == nil {
+		n.leave(now, nil, false)
+		return nil
+	}
+	e := classify(err)
+	n.note(e)
+	l.nodes.soon(now)
+	n.leave(now, e, !e.tells() || e.Class == Timeout && !b.whole)
+	return e
 }
 
 // noScript reports whether the server does not know the script, which then did not run.
@@ -214,7 +236,12 @@ func noScript(err error) bool {
 }
 
 // forget deletes keys of one slot.
-func (l *link) forget(b *budget, keys []string) error {
+func (l *link) forget(b *budget, keys []string) (err error) {
+	n := l.nodes.of(keys[0])
+	if e := n.enter(b.started); e != nil {
+		return e
+	}
+	defer func() { err = l.left(b, n, err) }()
 	client, err := l.get(b)
 	if err != nil {
 		return err
@@ -238,6 +265,7 @@ type call struct {
 	reply  rueidis.RedisMessage
 	err    error
 	whole  bool
+	node   *node
 }
 
 func (c *call) command(client rueidis.Client) rueidis.Completed {
@@ -251,20 +279,36 @@ func (c *call) command(client rueidis.Client) rueidis.Completed {
 // runAll makes calls in parallel, one round trip a node, and those again that certainly
 // did not run, while the budget lasts. Each call has its reply or its error.
 func (l *link) runAll(b *budget, calls []*call) {
-	client, err := l.get(b)
-	if err != nil {
-		for _, c := range calls {
-			c.err = err
+	in := make([]*call, 0, len(calls))
+	for _, c := range calls {
+		c.node = l.nodes.of(c.keys[0])
+		if e := c.node.enter(b.started); e != nil {
+			c.err = e
+			continue
 		}
+		in = append(in, c)
+	}
+	l.send(b, in)
+	for _, c := range in {
+		c.err = l.left(b, c.node, c.err)
+	}
+}
+
+func (l *link) send(b *budget, calls []*call) {
+	client, err := l.get(b)
+	for _, c := range calls {
+		c.err = err
+	}
+	if err != nil {
 		return
 	}
-	for wait := 2 * time.Millisecond; len(calls) > 0; {
+	l.nodes.refresh(client, b.started)
+	for wait := 2 * time.Millisecond; len(calls) > 0; wait *= 2 {
 		commands := make([]rueidis.Completed, len(calls))
 		for i, c := range calls {
 			commands[i] = c.command(client)
 		}
-		left := calls[:0:0]
-		pause := false
+		left, pause := calls[:0:0], false
 		for i, result := range client.DoMulti(b, commands...) {
 			c := calls[i]
 			if c.reply, c.err = result.ToMessage(); c.err == nil {
@@ -273,16 +317,13 @@ func (l *link) runAll(b *budget, calls []*call) {
 			if noScript(c.err) && !c.whole {
 				c.whole = true
 				left = append(left, c)
-				continue
-			}
-			e := classify(c.err)
-			if c.err = e; e.again() {
+			} else if classify(c.err).again() {
 				left, pause = append(left, c), true
 			}
 		}
 		if pause && !b.sleep(wait) {
 			return
 		}
-		calls, wait = left, wait*2
+		calls = left
 	}
 }

@@ -116,6 +116,10 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Nodes returns the servers that decide, in the order of their addresses, and how they
+// fare: for metrics and for people.
+func (s *Store) Nodes() []Node { return s.link.nodes.list() }
+
 // Take answers one question in one call.
 func (s *Store) Take(ctx context.Context, ask weir.Ask) (weir.Decision, error) {
 	if err := ask.Validate(); err != nil {

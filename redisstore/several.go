@@ -28,8 +28,8 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 }
 
 // TakeAt is TakeAll at a time of the caller's, in microseconds since 1970, for replaying
-// what happened on keys that nobody else uses: keys expire by the server's clock, so a
-// replay that takes longer than a limit's period forgets some of it.
+// what happened on keys that nobody else uses. Keys still expire by the server's clock: a
+// minute after they would be as new, if that is not put off by another question.
 func (s *Store) TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error {
 	if err := validate(asks, decisions); err != nil {
 		return err

@@ -66,8 +66,8 @@ func TestErrorsAreClassed(t *testing.T) {
 		{"NOPERM User weir has no permissions to run the 'evalsha' command", Config, false},
 		{"ERR The user executing the script can't run this command or subcommand script: abc", Config, false},
 		{"ERR unknown command 'EVALSHA'", Config, false},
-		{"WRONGTYPE Operation against a key holding the wrong kind of value", State, false},
-		{"ERR user_script:9: WEIRSTATE not a window script: abc, on @user_script:9.", State, false},
+		{"WRONGTYPE Operation against a key holding the wrong kind of value", Corrupt, false},
+		{"ERR user_script:9: WEIRSTATE not a window script: abc, on @user_script:9.", Corrupt, false},
 		{"ERR something that no server has said yet", Garbage, true},
 	} {
 		got := classifyText(tt.text, errors.New(tt.text))

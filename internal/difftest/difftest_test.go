@@ -146,8 +146,8 @@ func oneKey(t *rapid.T, store *redisstore.Store) int {
 	n := rapid.IntRange(1, 60).Draw(t, "n")
 	started := time.Now()
 	for range n {
-		if time.Since(started) > 900*time.Millisecond {
-			t.Skip("keys live a second by the server's own clock, and this machine has stalled")
+		if time.Since(started) > 50*time.Second {
+			t.Skip("keys live a minute by the server's own clock, and this machine has stalled")
 		}
 		if rapid.IntRange(0, 15).Draw(t, "change") == 0 {
 			limit = drawLimit(t, a)
@@ -211,8 +211,8 @@ func several(t *rapid.T, store *redisstore.Store) {
 	now := int64(1_796_000_000e6)
 	started := time.Now()
 	for range rapid.IntRange(1, 25).Draw(t, "n") {
-		if time.Since(started) > 900*time.Millisecond {
-			t.Skip("keys live a second by the server's own clock, and this machine has stalled")
+		if time.Since(started) > 50*time.Second {
+			t.Skip("keys live a minute by the server's own clock, and this machine has stalled")
 		}
 		// Only forward: what a clock that steps back by periods would bring to life again
 		// may have been forgotten when an ask was held back.

@@ -57,7 +57,7 @@ if ok or shrunk then
     redis.call('INCRBY', key, to - tat)
   else
     local v = den and string.format('%.0f:%.0f:%.0f', to, f, den) or string.format('%.0f', to)
-    redis.call('SET', key, v, 'PX', math.ceil(((q + 1) * 8388608 - now) / 1000) + 1000)
+    redis.call('SET', key, v, 'PX', math.ceil(((q + 1) * 8388608 - now) / 1000) + slack)
   end
 end
 
@@ -66,7 +66,7 @@ local after, ttl
 if ok or shrunk then
   local to, rest = now + (ok and e or d), ok and f or r
   after = den and string.format('%.0f:%.0f:%.0f', to, rest, den) or string.format('%.0f', to)
-  ttl = math.ceil(((math.floor(to / 8388608) + 1) * 8388608 - now) / 1000) + 1000
+  ttl = math.ceil(((math.floor(to / 8388608) + 1) * 8388608 - now) / 1000) + slack
 end
 return ok, units, now, e, f, 0, d, r, after, ttl
 

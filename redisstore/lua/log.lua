@@ -76,7 +76,7 @@ local function log_commit(L, dead, now, clock, n, period, width)
   local ttl
   if renew then
     L.exp = now + period + math.floor(period / 8)
-    ttl = math.ceil((L.exp - clock) / 1000) + 1000
+    ttl = math.ceil((L.exp - clock) / 1000) + slack
   end
   if count > L.cap or width > L.w or keep == 0 then
     local bytes = log_bytes(L, dead, keep)
@@ -89,7 +89,7 @@ local function log_commit(L, dead, now, clock, n, period, width)
     bytes = bytes .. string.rep(struct.pack('>I' .. L.w, now % 256 ^ L.w), add)
     local cap = math.max(count, math.min(n, count + math.floor(count / 8) + 7))
     if keep == 0 then cap = math.max(count, math.min(n, 8, L.cap > 0 and L.cap or 8)) end
-    ttl = ttl or math.ceil((L.exp - clock) / 1000) + 1000
+    ttl = ttl or math.ceil((L.exp - clock) / 1000) + slack
     return log_rewrite(L, bytes, count, cap, ttl)
   end
   local x = struct.pack('>I' .. L.w, now % L.mod)

@@ -137,6 +137,6 @@ if moved > 0 or rest > 0 then
   end
   redis.call('ZADD', ledger, string.format('%.0f', -sum), string.format('s:%.0f:%.0f', last, till))
 end
-local ttl = math.ceil(math.max(horizon + width, mark - now) / 1000) + 1000
+local ttl = math.ceil(math.max(horizon + width, mark - now) / 1000) + slack
 if redis.call('PTTL', ledger) < ttl then redis.call('PEXPIRE', ledger, ttl) end
 return {back, moved, rest}

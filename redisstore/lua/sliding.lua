@@ -50,14 +50,14 @@ local ok = units > 0 or c == 0 and free > 0
 --@commit
 if units > 0 then
   redis.call('SET', key, string.format('%.0f:%.0f:%.0f', start, cur + units, prev),
-    'PX', math.ceil((start + 2 * period - clock) / 1000) + 1000)
+    'PX', math.ceil((start + 2 * period - clock) / 1000) + slack)
 end
 
 --@encode
 local after, ttl
 if units > 0 then
   after = string.format('%.0f:%.0f:%.0f', start, cur + units, prev)
-  ttl = math.ceil((start + 2 * period - clock) / 1000) + 1000
+  ttl = math.ceil((start + 2 * period - clock) / 1000) + slack
 end
 return ok, units, now, cur + units, prev, 0, cur, prev, after, ttl
 

@@ -27,14 +27,14 @@ local ok = units > 0 or c == 0 and free > 0
 --@commit
 if units > 0 then
   redis.call('SET', key, string.format('%.0f:%.0f', start, count + units),
-    'PX', math.ceil((start + period - clock) / 1000) + 1000)
+    'PX', math.ceil((start + period - clock) / 1000) + slack)
 end
 
 --@encode
 local after, ttl
 if units > 0 then
   after = string.format('%.0f:%.0f', start, count + units)
-  ttl = math.ceil((start + period - clock) / 1000) + 1000
+  ttl = math.ceil((start + period - clock) / 1000) + slack
 end
 return ok, units, now, count + units, 0, 0, count, 0, after, ttl
 
