@@ -39,14 +39,15 @@ var mayImport = map[string][]string{
 	"storetest":  {root, "internal/algorithm", "internal/cases"},
 
 	// What stands in front of a Limiter, or beside it.
-	"httplimit":   {root},
-	"clientip":    {root},
-	"grpclimit":   {root},
-	"jwtkey":      {root},
-	"concurrency": {},
-	"httpretry":   {},
-	"otellimit":   {root, "redisstore", "lease"}, // whose state they pull
-	"promlimit":   {root, "redisstore", "lease"},
+	"httplimit":                   {root},
+	"clientip":                    {root},
+	"grpclimit":                   {root},
+	"jwtkey":                      {root},
+	"concurrency":                 {},
+	"concurrency/grpcconcurrency": {"concurrency"},
+	"httpretry":                   {},
+	"otellimit":                   {root, "redisstore", "lease"}, // whose state they pull
+	"promlimit":                   {root, "redisstore", "lease"},
 
 	// The service.
 	"server/rules":     {root},
