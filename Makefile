@@ -15,10 +15,10 @@ fmt:
 servers:
 	./scripts/install-test-servers.sh
 
-# The tables and plots of docs/backoff.md, the same byte for byte each time; some ten minutes on two cores.
+# The tables and plots of docs/backoff.md, the same byte for byte each time; ten to twenty minutes on two cores.
 .PHONY: backoffsim
 backoffsim:
-	cd bench && go test ./backoffsim -count=1 -run '^TestWriteTablesAndPlots$$' -timeout 90m -args -write
+	cd bench && GOGC=400 go test ./backoffsim -count=1 -run '^TestWriteTablesAndPlots$$' -timeout 90m -args -write
 
 # The tables and plots of docs/concurrency.md, the same byte for byte each time; some ten minutes on two cores.
 .PHONY: simbench
