@@ -50,6 +50,8 @@ func TestEveryDraftIsRead(t *testing.T) {
 		{"a date is no reset", h("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "Mon, 30 Nov 2026 10:41:29 UTC"), nil},
 		{"negative remaining", h("X-RateLimit-Remaining", "-1", "X-RateLimit-Reset", "9"), nil},
 		{"fields given twice", h("X-RateLimit-Remaining", "1", "X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "9"), nil},
+		{"NaN", h("RateLimit", `"api";r=NaN;t=5`, "RateLimit-Policy", `"api";q=NaN`), nil},
+		{"NaN in separate fields", h("X-RateLimit-Limit", "NaN", "X-RateLimit-Remaining", "NaN", "X-RateLimit-Reset", "NaN"), nil},
 		{"16 digits", h("RateLimit", `"api";r=1;t=1000000000000000`), nil},
 		{"15 digits", h("RateLimit", `"api";r=999999999999999;t=999999999999999`), []quota{{"api", 999999999999999, 0, forever}}},
 		{"huge policy", h("RateLimit", `"api";r=1;t=1`, "RateLimit-Policy", `"api";q=99999999999999999999`), []quota{{"api", 1, 0, s}}},
