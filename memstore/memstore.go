@@ -113,19 +113,30 @@ func (s *Store) Reset(_ context.Context, name string, key weir.Key) error {
 	if key.IsZero() {
 		return fmt.Errorf("limit %q: no key to reset: make one with Text, Parts or Addr", name)
 	}
+	now := s.now()
+	sh, ledgerID := s.locate(name, key, algorithm.KindRefunds)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	var until int64
 	for _, kind := range algorithm.Kinds {
-		sh, id := s.locate(name, key, kind)
-		sh.mu.Lock()
+		_, id := s.locate(name, key, kind)
 		if at := sh.search(id); at >= 0 {
+			until = max(until, sh.slots[at].state.fresh())
 			sh.drop(sh.slots[at].state)
 			sh.remove(at)
 		}
-		if l := sh.ledgers[id]; l != nil {
-			sh.bound.give(ledgerRoom(l))
-			delete(sh.ledgers, id)
-		}
-		sh.mu.Unlock()
 	}
+	l := sh.ledgers[ledgerID]
+	if l == nil && until <= now {
+		return nil
+	}
+	if l == nil {
+		l = &algorithm.Ledger{}
+	} else {
+		sh.bound.give(ledgerRoom(l))
+	}
+	l.Reset(now, until)
+	sh.keep(ledgerID, l)
 	return nil
 }
 

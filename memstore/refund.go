@@ -35,24 +35,28 @@ func (s *Store) Refund(_ context.Context, ask weir.Ask, d weir.Decision) (int64,
 	if e == nil || sh.bound.full() {
 		return 0, nil
 	}
-	l, before := sh.ledgers[ledgerID], int64(0)
+	l := sh.ledgers[ledgerID]
 	if l == nil {
 		l = &algorithm.Ledger{}
 	} else {
-		before = ledgerRoom(l)
+		sh.bound.give(ledgerRoom(l))
 	}
 	back := sh.refund(e, l, now, &ask, &d)
-	if l.Size() == 0 { // nothing came back, and nothing had
-		sh.bound.give(before)
-		delete(sh.ledgers, ledgerID)
-		return 0, nil
+	sh.keep(ledgerID, l)
+	return back, nil
+}
+
+// keep remembers a ledger and takes its room, unless it is empty.
+func (sh *shard) keep(id identity, l *algorithm.Ledger) {
+	if l.Size() == 0 {
+		delete(sh.ledgers, id)
+		return
 	}
 	if sh.ledgers == nil {
 		sh.ledgers = make(map[identity]*algorithm.Ledger)
 	}
-	sh.ledgers[ledgerID] = l
-	sh.bound.give(before - ledgerRoom(l))
-	return back, nil
+	sh.ledgers[id] = l
+	sh.bound.give(-ledgerRoom(l))
 }
 
 // refund changes an entry and a ledger, and returns how many units came back.

@@ -235,28 +235,6 @@ func noScript(err error) bool {
 	return ok && reply.IsNoScript()
 }
 
-// forget deletes keys of one slot.
-func (l *link) forget(b *budget, keys []string) (err error) {
-	n := l.nodes.of(keys[0])
-	if e := n.enter(b.started); e != nil {
-		return e
-	}
-	defer func() { err = l.left(b, n, err) }()
-	client, err := l.get(b)
-	if err != nil {
-		return err
-	}
-	for wait := 2 * time.Millisecond; ; wait *= 2 {
-		err := client.Do(b, client.B().Unlink().Key(keys...).Build()).Error()
-		if err == nil {
-			return nil
-		}
-		if e := classify(err); !e.again() || !b.sleep(wait) {
-			return e
-		}
-	}
-}
-
 // call is one of several calls that go out together.
 type call struct {
 	script script

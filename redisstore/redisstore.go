@@ -211,11 +211,12 @@ func (s *Store) Reset(ctx context.Context, name string, key weir.Key) error {
 		return err
 	}
 	defer b.end()
-	keys := make([]string, 0, len(algorithm.Kinds))
+	c := &call{script: live.reset}
 	for _, kind := range algorithm.Kinds {
-		keys = append(keys, stateKey(key, name, kind))
+		c.keys = append(c.keys, stateKey(key, name, kind))
 	}
-	return s.link.forget(b, keys)
+	s.link.runAll(b, []*call{c})
+	return c.err
 }
 
 // arguments returns the question's arguments, which are made once for each question.

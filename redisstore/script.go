@@ -27,6 +27,7 @@ type scripts struct {
 	take, peek map[algorithm.Kind]script
 	several    script
 	refund     script
+	reset      script
 }
 
 // The clock of a script: the server's, or in tests and replays the last argument. Keys
@@ -70,6 +71,7 @@ func assemble(clock string) scripts {
 	several = append(several, library, fmt.Sprintf("local function check_l(L, now, A, i, m)\n%s\n%s\nend", part["check"], part["encode"]))
 	s.several = newScript(append(several, source("several.lua"))...)
 	s.refund = newScript(clock, library, source("refund.lua"))
+	s.reset = newScript(clock, source("reset.lua"))
 	return s
 }
 

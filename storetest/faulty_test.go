@@ -66,6 +66,7 @@ func TestEveryFaultIsSeen(t *testing.T) {
 		{"places ahead sold twice", weir.GCRA, []string{"places ahead are sold once and each for its own time"}},
 		{"refunds twice", weir.GCRA, []string{"a refund gives back once", "many refunds of one decision give back once", "random refunds never let more through than if their units had not been taken"}},
 		{"refunds twice", weir.FixedWindow, []string{"a refund gives back once", "a part of a decision is refunded once too"}},
+		{"refunds what was before a reset", weir.GCRA, []string{"a decision from before a reset gives nothing back"}},
 		{"refunds what was never taken", weir.FixedWindow, []string{"never more comes back than was taken"}},
 		{"refunds what was earned again", weir.GCRA, []string{"what was earned again in part is given back in part"}},
 		{"refunds what has ended", weir.FixedWindow, []string{"what has ended or was earned again is not given back"}},

@@ -23,6 +23,7 @@ type plain struct {
 	states map[string]state // by place
 	used   map[receipt]bool
 	moved  map[string][]refunded // by place
+	resets map[string]int64      // by place: when
 }
 
 // state is what one key has of one kind.
@@ -45,7 +46,7 @@ type receipt struct {
 type refunded struct{ at, micros int64 }
 
 func newPlain(fault string) *plain {
-	return &plain{fault: fault, states: map[string]state{}, used: map[receipt]bool{}, moved: map[string][]refunded{}}
+	return &plain{fault: fault, states: map[string]state{}, used: map[receipt]bool{}, moved: map[string][]refunded{}, resets: map[string]int64{}}
 }
 
 // place is where a key's state is.
@@ -196,6 +197,9 @@ func (p *plain) Refund(_ context.Context, ask weir.Ask, d weir.Decision) (int64,
 	at, now := p.at(&ask), max(time.Now().UnixMicro(), d.AtMicros)
 	r := receipt{at, d.AtMicros, d.Taken, d.Remaining, d.ResetAfter.Microseconds()}
 	s, known := p.states[at]
+	if reset, ok := p.resets[at]; ok && d.AtMicros <= reset && p.fault != "refunds what was before a reset" {
+		return 0, nil
+	}
 	if !known || p.fault == "no refunds" || p.used[r] && p.fault != "refunds twice" {
 		return 0, nil
 	}
@@ -286,6 +290,7 @@ func (p *plain) Reset(_ context.Context, name string, key weir.Key) error {
 	defer p.mu.Unlock()
 	for _, kind := range algorithm.Kinds {
 		delete(p.states, p.place(name, key, kind))
+		p.resets[p.place(name, key, kind)] = time.Now().UnixMicro()
 		if p.fault == "reset of one kind only" {
 			return nil
 		}

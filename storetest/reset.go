@@ -34,6 +34,17 @@ var resetRows = []row{
 		tr.want("the other key", tr.peek(otherKey), told{true, 0, 3})
 		tr.want("the other name", tr.peek(otherName), told{true, 0, 3})
 	}},
+	{name: "a decision from before a reset gives nothing back", check: func(tr *trial) {
+		ask := tr.of(tr.limit(5), 3)
+		before := tr.take(ask)
+		tr.reset(ask)
+		ask.Cost = 2
+		tr.take(ask)
+		if back := tr.refund(ask, before, 3); back != 0 {
+			tr.Errorf("a refund of 3 from before the reset: got %d, want 0", back)
+		}
+		tr.want("after a reset, 2 taken and a refund of what was before", tr.peek(ask), told{true, 0, 3})
+	}},
 	{name: "reset of a key never seen changes nothing", check: func(tr *trial) {
 		ask := tr.of(tr.limit(5), 1)
 		tr.reset(ask)

@@ -29,7 +29,7 @@ const (
 	KindRefunds Kind = 'r' // what refunds have moved, under any algorithm
 )
 
-// Kinds lists every kind, for those who forget a key.
+// Kinds lists every kind, that of refunds last, for those who forget a key.
 var Kinds = [...]Kind{KindTAT, KindWindow, KindSliding, KindLog, KindRefunds}
 
 // KindOf returns the kind of state that an algorithm keeps.
@@ -91,6 +91,3 @@ func mulDiv(a, b, c int64) (quo, rem int64) {
 	q, r := bits.Div64(hi, lo, uint64(c))
 	return int64(q), int64(r)
 }
-
-// ceilDiv returns a/b rounded up for a >= 0 and b > 0.
-func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }

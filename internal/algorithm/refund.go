@@ -38,9 +38,13 @@ const MaxReceipts = 1024
 // later than t, so S is never too small; what a refund moved is rounded up to 1 µs. A
 // bucket is forgotten a tolerance and a period after its end: a decision before it has
 // no mark ahead any more.
+//
+// A decision from before a reset gives nothing back: what it took was forgiven already.
 type Ledger struct {
 	used  []receipt
 	moved []bucket
+	reset int64 // when the key was last reset
+	until int64 // when no decision from before that reaches ahead any more
 }
 
 type receipt struct {
@@ -66,11 +70,26 @@ func (r receipt) mark() int64 { return r.at + r.resetAfter }
 // about 48 KiB.
 func (l *Ledger) Size() int {
 	const receiptBytes, bucketBytes = 32, 24
-	return cap(l.used)*receiptBytes + cap(l.moved)*bucketBytes
+	size := cap(l.used)*receiptBytes + cap(l.moved)*bucketBytes
+	if l.until > 0 {
+		size += receiptBytes
+	}
+	return size
+}
+
+// Reset forgets the refunds of a key that is reset at now, of which a state was ahead
+// until then, and keeps what is needed to refuse those of the decisions before.
+func (l *Ledger) Reset(now, until int64) {
+	until = max(until, l.until) + l.since(0, now) // a mark can be ahead by what was moved back
+	*l = Ledger{reset: now, until: until}
+	l.Forget(now)
 }
 
 // Forget drops what cannot matter any more.
 func (l *Ledger) Forget(now int64) {
+	if l.until <= now {
+		l.reset, l.until = 0, 0
+	}
 	used := l.used[:0]
 	for _, r := range l.used {
 		if r.mark() > now {
@@ -93,7 +112,7 @@ func (l *Ledger) Forget(now int64) {
 
 // open reports whether the receipt may still give something back.
 func (l *Ledger) open(r receipt, now int64) bool {
-	if r.taken < 1 || r.mark() <= now {
+	if r.taken < 1 || r.mark() <= now || r.at <= l.reset && l.until > now {
 		return false
 	}
 	outstanding := 0

@@ -3,7 +3,8 @@
 --
 -- KEYS[1] the state that was charged. KEYS[2] the ledger of refunds, a sorted set:
 --         receipts used, by when they can matter no more (µs since 1970), and what was
---         moved in each bucket of time, as s:end:until by minus the µs moved.
+--         moved in each bucket of time, as s:end:until by minus the µs moved; and by
+--         reset when the key was reset.
 -- ARGV    1 kind (g, q for a LeakyBucket, f, w, l), 2 units, 3 the receipt, 4 when they
 --         were taken, 5 the mark (when the key would be as new but for later asks), 6 how
 --         long a receipt can matter, 7 the length of a bucket; then for g and q 8 the
@@ -19,6 +20,8 @@ local horizon, width = ARGV[6] + 0, ARGV[7] + 0
 local epoch = 1600000000000000
 if now < at then now = at end
 if mark <= now then return {0, 0, 0} end
+local reset = redis.call('ZSCORE', ledger, 'reset')
+if reset and at + epoch <= tonumber(reset) then return {0, 0, 0} end
 if redis.call('ZSCORE', ledger, receipt) then return {0, 0, 0} end
 if redis.call('ZCOUNT', ledger, '(' .. string.format('%.0f', now + epoch), '+inf') >= 1024 then return {0, 0, 0} end
 
@@ -124,6 +127,7 @@ end
 if back == 0 then return {0, 0, 0} end
 
 redis.call('ZREMRANGEBYSCORE', ledger, '(0', string.format('%.0f', now + epoch))
+if reset then redis.call('ZADD', ledger, reset, 'reset') end
 for _, member in ipairs(old) do redis.call('ZREM', ledger, member) end
 redis.call('ZADD', ledger, string.format('%.0f', mark + epoch), receipt)
 if moved > 0 or rest > 0 then
