@@ -32,18 +32,28 @@ func TestARefundComesBackOnce(t *testing.T) {
 
 func TestNothingComesBackOfAForgottenKey(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, 0)
-	ask := weir.Ask{Name: "api", Key: number(1), Limit: weir.PerHour(10), Cost: 6}
-	d := take(t, s, ask)
-	if err := s.Reset(ctx, "api", number(1)); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := s.Refund(ctx, ask, d); got != 0 || err != nil {
-		t.Errorf("got %d, %v; want nothing", got, err)
-	}
-	if st := s.Stats(); st.Keys != 0 || st.Room != newStore(t, 0).Stats().Room {
-		t.Errorf("got %+v, want all of the room", st)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, 0)
+		ask := weir.Ask{Name: "api", Key: number(1), Limit: weir.PerHour(10), Cost: 6}
+		d := take(t, s, ask)
+		if err := s.Reset(ctx, "api", number(1)); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := s.Refund(ctx, ask, d); got != 0 || err != nil {
+			t.Errorf("got %d, %v; want nothing", got, err)
+		}
+		if st, most := s.Stats(), newStore(t, 0).Stats().Room; st.Keys != 0 || st.Room < most-3 {
+			t.Errorf("got %+v, want no key and the room of %d less a memory of the reset", st, most)
+		}
+		time.Sleep(time.Hour) // no decision from before can reach ahead any more
+		for i := range 20_000 {
+			s.Take(ctx, weir.Ask{Name: "api", Key: number(2 + i), Limit: weir.PerHour(10)})
+			s.Refund(ctx, ask, d) // looks at the shard, and sweeps it
+		}
+		if st, most := s.Stats(), newStore(t, 0).Stats().Room; st.Room != most {
+			t.Errorf("got %+v after the memory of the reset has no use, want the room of %d", st, most)
+		}
+	})
 }
 
 func TestWhatRemembersRefundsIsBoundedAndGoesAway(t *testing.T) {
