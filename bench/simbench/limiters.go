@@ -16,6 +16,9 @@ type Limiter interface {
 	Limit() int
 }
 
+// Waiting is a Limiter whose Acquire may wait.
+type Waiting interface{ MayWait() }
+
 // Permit is released once; late says that the answer missed its deadline.
 type Permit interface{ Release(late bool) }
 
@@ -40,6 +43,25 @@ func Contenders() []Contender {
 		{"envoy gradient", func() Limiter { return newEnvoy() }},
 	}
 }
+
+// Queued compares limits with and without a queue in front.
+func Queued() []Contender {
+	behind := func(o concurrency.Options) func() Limiter {
+		o.QueueLength, o.QueueTimeout = 400, 200*time.Millisecond
+		return func() Limiter { return waitingLimiter{weir(o)().(weirLimiter)} }
+	}
+	fixed := concurrency.Options{Algorithm: concurrency.Fixed, Initial: 48}
+	return []Contender{
+		{"weir auto", weir(concurrency.Options{})},
+		{"weir auto, queue", behind(concurrency.Options{})},
+		{"fixed 48", weir(fixed)},
+		{"fixed 48, queue", behind(fixed)},
+	}
+}
+
+type waitingLimiter struct{ weirLimiter }
+
+func (waitingLimiter) MayWait() {}
 
 // WithShare is weir's default with a guaranteed share of the limit for the higher
 // class.

@@ -139,6 +139,24 @@ func Classes(rows []Row) string {
 	return b.String()
 }
 
+// Queues shows what a queue in front changes.
+func Queues(contenders []Contender, rows []Row) string {
+	var b strings.Builder
+	b.WriteString("| limiter |")
+	for _, w := range windows(rows) {
+		fmt.Fprintf(&b, " %s: goodput | p50 | p99 |", w)
+	}
+	b.WriteString("\n|---|" + strings.Repeat("---|", 3*len(windows(rows))) + "\n")
+	for _, c := range contenders {
+		fmt.Fprintf(&b, "| %s |", c.Name)
+		for _, r := range of(c.Name, rows) {
+			fmt.Fprintf(&b, " %.3f | %.1f ms | %.1f ms |", r.Goodput, millis(r.P50), millis(r.P99))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
 // Fairness shows how limiters that share a server divide it.
 func Fairness(contenders []Contender, shared []Scenario, rows map[string][]Row) string {
 	var b strings.Builder

@@ -292,6 +292,21 @@ func TwoClasses() Scenario {
 	}
 }
 
+// Bursty are scenarios in which a queue may help: pauses, a burst after idleness,
+// and an overload.
+func Bursty() []Scenario {
+	overload := TwoClasses()
+	overload.Name, overload.Low = "twice the capacity", 0
+	overload.Judged[0].Name = overload.Name
+	scenarios := []Scenario{overload}
+	for _, s := range Named() {
+		if s.Name == "S7" || s.Name == "S8" {
+			scenarios = append(scenarios, s)
+		}
+	}
+	return scenarios
+}
+
 // Shared is three limiters before one server, at 1.2 times its capacity and at
 // twice.
 func Shared() []Scenario {

@@ -9,7 +9,9 @@ package simbench
 import (
 	"math"
 	"math/rand/v2"
-	"sort"
+	"slices"
+	"sync"
+	"testing/synctest"
 	"time"
 )
 
@@ -18,7 +20,7 @@ type Result struct {
 	Goodput   float64       // answers in time, over the most that any limiter could have had
 	FalseShed float64       // requests refused while a worker idled, over requests offered
 	Late      float64       // admitted and not answered in time, over admitted
-	P50, P99  time.Duration // of the answered, from admission
+	P50, P99  time.Duration // of the answered, from when they asked
 	Jain      float64       // fairness between limiters that share the server
 	High      float64       // of the higher class, answers in time over requests offered
 	Inverted  float64       // high-class requests refused in a tenth of a second that admitted low ones, over high ones offered
@@ -68,18 +70,31 @@ type model struct {
 	inFlight int
 	tallies  []*tally
 	limits   []float64
-	serial   int
+	serial   int // of the last event
+	arrived  int
+
+	waiting   int // for the limiter's decision
+	mu        sync.Mutex
+	decisions []decision
+}
+
+// decision is the end of a wait.
+type decision struct {
+	r      *request
+	permit Permit
+	ok     bool
 }
 
 type request struct {
-	arrived  time.Duration // the first attempt
-	admitted time.Duration
-	service  time.Duration
-	limiter  int
-	low      bool
-	attempt  int
-	failed   bool
-	permit   Permit
+	serial  int
+	arrived time.Duration // the first attempt
+	asked   time.Duration // this attempt
+	service time.Duration
+	limiter int
+	low     bool
+	attempt int
+	failed  bool
+	permit  Permit
 }
 
 type event struct {
@@ -140,11 +155,13 @@ func (m *model) play() {
 	for {
 		next := min(arrival, m.events[0].at)
 		if next >= m.s.end() {
+			time.Sleep(time.Minute) // those who wait must have left before the bubble ends
 			return
 		}
 		if next > m.now {
 			time.Sleep(next - m.now)
 			m.now = next
+			m.settle()
 		}
 		if next == arrival {
 			m.arrive()
@@ -153,6 +170,7 @@ func (m *model) play() {
 		}
 		e := m.events.pop()
 		e.do(m, e.r)
+		m.settle()
 	}
 }
 
@@ -171,7 +189,8 @@ func (m *model) nextArrival() time.Duration {
 }
 
 func (m *model) arrive() {
-	r := &request{arrived: m.now, service: m.s.Service.draw(m.services), limiter: m.clients.IntN(len(m.limiters))}
+	m.arrived++
+	r := &request{serial: m.arrived, arrived: m.now, service: m.s.Service.draw(m.services), limiter: m.clients.IntN(len(m.limiters))}
 	r.low = m.clients.Float64() < m.s.Low
 	for _, t := range m.tallies {
 		t.offer(r)
@@ -180,7 +199,46 @@ func (m *model) arrive() {
 }
 
 func (m *model) attempt(r *request) {
-	permit, ok := m.limiters[r.limiter].Acquire(r.low)
+	r.asked, r.failed = m.now, false
+	l := m.limiters[r.limiter]
+	if _, ok := l.(Waiting); ok {
+		m.wait(l, r)
+		return
+	}
+	permit, ok := l.Acquire(r.low)
+	m.decided(r, permit, ok)
+}
+
+// wait asks in a goroutine of its own, for the limiter may have it wait.
+func (m *model) wait(l Limiter, r *request) {
+	m.waiting++
+	go func() {
+		permit, ok := l.Acquire(r.low)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.decisions = append(m.decisions, decision{r, permit, ok})
+	}()
+	m.settle()
+}
+
+// settle deals with those whose wait has ended, in the order of their arrival.
+func (m *model) settle() {
+	if m.waiting == 0 {
+		return
+	}
+	synctest.Wait()
+	m.mu.Lock()
+	decisions := m.decisions
+	m.decisions = nil
+	m.mu.Unlock()
+	slices.SortFunc(decisions, func(a, b decision) int { return a.r.serial - b.r.serial })
+	for _, d := range decisions {
+		m.waiting--
+		m.decided(d.r, d.permit, d.ok)
+	}
+}
+
+func (m *model) decided(r *request, permit Permit, ok bool) {
 	if !ok {
 		idle := m.busy < m.workers() && !m.s.Pause.now(m.now) && !m.s.Hole.has(m.now)
 		for _, t := range m.tallies {
@@ -189,7 +247,7 @@ func (m *model) attempt(r *request) {
 		m.retry(r)
 		return
 	}
-	r.permit, r.admitted, r.failed = permit, m.now, false
+	r.permit = permit
 	m.inFlight++
 	for _, t := range m.tallies {
 		t.admit(m.now, r)
@@ -234,7 +292,7 @@ func (m *model) finish(r *request) {
 
 func (m *model) answer(r *request) {
 	m.inFlight--
-	latency := m.now - r.admitted
+	latency := m.now - r.asked
 	late := latency >= m.s.Deadline
 	r.permit.Release(late)
 	for _, t := range m.tallies {
@@ -345,7 +403,7 @@ func (t *tally) result(m *model) Result {
 	limits := m.limits[min(int(t.From/(100*ms)), len(m.limits)):]
 	limits = limits[:min(len(limits), int((t.To-t.From)/(100*ms)))]
 	mean, cv := spread(limits)
-	sort.Slice(t.latencies, func(i, j int) bool { return t.latencies[i] < t.latencies[j] })
+	slices.Sort(t.latencies)
 	return Result{
 		Goodput: ratio(float64(t.good), best), FalseShed: ratio(float64(t.idle), float64(t.offered)),
 		Late: ratio(float64(t.late), float64(t.admitted)),

@@ -90,6 +90,7 @@ func TestTables(t *testing.T) {
 		"## Latency of admitted work at twice the capacity (S2)\n\n" + Latencies(all, named, "S2", serviceP99(Named()[1].Service)),
 		"## Seconds after a step until goodput stays at 0.9 of the optimum for 5 s, each seed\n\n" + Convergence(all, Stepped(), steps),
 		"## Two classes\n\n" + TwoClasses().About + ".\n\n" + Classes(classes),
+		"## A queue of 400 and 200 ms in front\n\n" + Queues(Queued(), each(t, Queued(), Bursty(), seeds[:1])),
 		"## Three limiters before one server\n\n" + Fairness(all, Shared(), shared),
 	}, "\n"))
 	write(t, "../../docs/plots/concurrency-named.svg", Bars("Goodput over the optimum, named scenarios: mean (bar) and worst (mark)", all, named))
@@ -178,6 +179,16 @@ func TestHealthyServerIsLeftAlone(t *testing.T) {
 func TestSameSeedGivesTheSameFigures(t *testing.T) {
 	once := each(t, Contenders(), short()[2:], seeds[:1])
 	again := each(t, Contenders(), short()[2:], seeds[:1])
+	if !reflect.DeepEqual(once, again) {
+		t.Errorf("got %s, then %s", CSV(once), CSV(again))
+	}
+}
+
+func TestQueueGivesTheSameFiguresEachTime(t *testing.T) {
+	s := Bursty()[:1]
+	s[0].Judged = []Window{{"overload", 1 * sec, 3 * sec}}
+	once := each(t, Queued(), s, seeds[:1])
+	again := each(t, Queued(), s, seeds[:1])
 	if !reflect.DeepEqual(once, again) {
 		t.Errorf("got %s, then %s", CSV(once), CSV(again))
 	}
