@@ -19,6 +19,7 @@ type level struct {
 	path          string
 	shared        []string
 	valueToMetric []bool
+	policy        said // the nearest above
 }
 
 // children reads the list of descriptors below n.
@@ -70,13 +71,13 @@ func (p *parser) entry(item *yaml.Node, all map[string]field) (e Entry) {
 func (p *parser) descriptor(parent *node, at level, e Entry, all map[string]field) {
 	n := &node{name: step(e.Key, e.Value)}
 	p.put(parent, e, n, all)
-	below := level{depth: at.depth + 1, path: join(at.path, n.name)}
+	below := level{depth: at.depth + 1, path: join(at.path, n.name), policy: p.policyOf(all, at.policy)}
 	below.valueToMetric = append(at.valueToMetric[:at.depth:at.depth], p.flagOf(all, "value_to_metric"))
 	below.shared = append(at.shared[:at.depth:at.depth], p.sharedPattern(e, all))
 
 	children := all["descriptors"]
 	leaf := children.value == nil || isNull(children.value) || children.value.Kind == yaml.SequenceNode && len(children.value.Content) == 0
-	r := p.rule(all)
+	r := p.rule(all, below.policy)
 	limited := len(r.Limits) > 0 || r.Unlimited
 	if limited || leaf {
 		r.Domain, r.Path = p.domain, below.path
@@ -88,15 +89,16 @@ func (p *parser) descriptor(parent *node, at level, e Entry, all map[string]fiel
 		p.config.rules = append(p.config.rules, r)
 	}
 	if !limited {
-		p.warnWithoutLimit(all)
+		p.warnWithoutLimit(all, leaf)
 	}
 	if !leaf {
 		p.children(n, below, children)
 	}
 }
 
-// rule reads what a descriptor says of the requests that end at it.
-func (p *parser) rule(all map[string]field) *Rule {
+// rule reads what a descriptor says of the requests that end at it. Its limits have the
+// policy, where they name none.
+func (p *parser) rule(all map[string]field, policy said) *Rule {
 	r := &Rule{
 		Shadow:         p.flagOf(all, "shadow_mode"),
 		Quota:          p.flagOf(all, "quota_mode"),
@@ -115,7 +117,7 @@ func (p *parser) rule(all map[string]field) *Rule {
 		p.faultf(many.key, "rate_limit and limits are both here: write all of the limits in limits")
 	}
 	if hasOne && !isNull(one.value) {
-		p.limit(r, one.value, false)
+		p.limit(r, one.value, policy, false)
 	}
 	if hasMany {
 		items := p.list(many.value, "limits")
@@ -123,7 +125,7 @@ func (p *parser) rule(all map[string]field) *Rule {
 			p.faultf(many.key, "limits is empty: write a list of limits, or leave it out")
 		}
 		for _, item := range items {
-			p.limit(r, item, true)
+			p.limit(r, item, policy, true)
 		}
 	}
 	return r
@@ -181,8 +183,9 @@ func (p *parser) put(parent *node, e Entry, n *node, all map[string]field) {
 	parent.wildcards = append(parent.wildcards, w)
 }
 
-// warnWithoutLimit warns of what a descriptor says of a limit that it has not.
-func (p *parser) warnWithoutLimit(all map[string]field) {
+// warnWithoutLimit warns of what a descriptor says of a limit that it has not, nor, if it
+// is a leaf, any below.
+func (p *parser) warnWithoutLimit(all map[string]field, leaf bool) {
 	if f, ok := all["rate_limit"]; ok && !isNull(f.value) {
 		return // a faulty one, which is told already
 	}
@@ -190,5 +193,8 @@ func (p *parser) warnWithoutLimit(all map[string]field) {
 		if f, ok := all[name]; ok && plainBools[strings.ToLower(f.value.Value)] {
 			p.warnf(f.key, "%s has no effect without a rate_limit beside it", name)
 		}
+	}
+	if f, ok := all["on_store_error"]; ok && leaf && !isNull(f.value) {
+		p.warnf(f.key, "on_store_error has no effect without a rate_limit beside or below it")
 	}
 }

@@ -19,6 +19,8 @@ var seeds = []string{
 	descriptor("key: a, limits: [{unit: day}, 5, {}, ~]"),
 	"domain: d\ndescriptors:\n- &a {key: a, <<: {value: b}}\n- {<<: [*a, *a], key: c}\n- *a\n",
 	"? - a\n: <<",
+	"on_store_error: deny\ninstances: 3\n" + limit("unit: day, requests_per_unit: 9, on_store_error: local, lease: {max: 5, refill: 1e-1, expiry: 10ms}"),
+	limit("unit: day, requests_per_unit: 9, lease: off, on_store_error: [x]"),
 }
 
 // FuzzParse: reading never panics; it gives rules that can be used, or faults with a
@@ -41,6 +43,11 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		}
+		for _, instances := range []int{0, 1, 1000} {
+			if err := c.CheckInstances(instances); err != nil && len(err.(Faults)) == 0 {
+				t.Errorf("%d instances: got %v, want faults or nil", instances, err)
+			}
+		}
 		paths, states := map[string]bool{}, map[string]bool{}
 		for _, r := range c.Rules() {
 			if r.Path == "" || paths[r.Path] || len(r.Path) > maxPath {
@@ -53,6 +60,9 @@ func FuzzParse(f *testing.F) {
 					t.Errorf("%s: got the limit %v of the name %q (%v), want one that can be used", r.Path, l.Limit, l.StateName, err)
 				}
 				states[l.StateName] = true
+				if lease := l.Lease; lease != (Lease{}) && (lease.Max < 1 || lease.Max > l.Capacity() || lease.Expiry <= 0 || !(lease.Refill >= 0 && lease.Refill < 1)) {
+					t.Errorf("%s: got the lease %+v of %v, want one that can be used", r.Path, lease, l.Limit)
+				}
 			}
 		}
 	})

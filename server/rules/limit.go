@@ -10,9 +10,9 @@ import (
 	"weir.dev/weir"
 )
 
-// limit reads a rate_limit and adds what it says to the rule. several says that it is
-// one of a list.
-func (p *parser) limit(r *Rule, n *yaml.Node, several bool) {
+// limit reads a rate_limit and adds what it says to the rule. policy is that of its
+// descriptor; several says that it is one of a list.
+func (p *parser) limit(r *Rule, n *yaml.Node, policy said, several bool) {
 	n = follow(n)
 	all, ok := p.known(n, inLimit)
 	if !ok {
@@ -31,9 +31,16 @@ func (p *parser) limit(r *Rule, n *yaml.Node, several bool) {
 	if name != "" {
 		p.names[name]++
 	}
-	l := Limit{Name: name}
+	policy = p.policyOf(all, policy)
+	l := Limit{Name: name, OnStoreError: policy.policy, Instances: p.instances}
 	l.RequestsPerUnit = p.requests(n, all)
 	l.Unit, l.Multiplier, l.Limit = p.window(n, all, l.RequestsPerUnit)
+	l.Lease = p.lease(all, l.Limit)
+	at := placed{rule: r, index: len(r.Limits), limit: p.place(n)}
+	if policy.at != nil {
+		at.policy = p.place(policy.at)
+	}
+	p.config.placed = append(p.config.placed, at)
 	r.Limits = append(r.Limits, l)
 }
 
@@ -56,7 +63,7 @@ func (p *parser) unlimited(all map[string]field, several bool) {
 			p.warnf(f.key, "requests_per_unit has no effect beside unlimited: leave one of them out")
 		}
 	}
-	for _, name := range []string{"algorithm", "burst", "window"} {
+	for _, name := range []string{"algorithm", "burst", "window", "on_store_error", "lease"} {
 		if f, ok := all[name]; ok {
 			p.faultf(f.key, "%s has no meaning beside unlimited: leave one of them out", name)
 		}
@@ -143,7 +150,7 @@ func (p *parser) period(n *yaml.Node, all map[string]field) (Unit, uint32, time.
 	case hasWindow && hasUnit && !isNull(unit.value):
 		p.faultf(window.key, "unit and window are both here: leave one of them out")
 	case hasWindow:
-		period := p.duration(window)
+		period := p.duration(window, windows)
 		u, multiplier := inUnits(period)
 		return u, multiplier, period
 	case !hasUnit:
@@ -158,24 +165,33 @@ func (p *parser) period(n *yaml.Node, all map[string]field) (Unit, uint32, time.
 	return UnitSecond, 1, time.Second
 }
 
-// duration returns the period of a window.
-func (p *parser) duration(f field) time.Duration {
-	const example = "write a duration from 1us to 8784h, such as 90s, 15m or 36h"
-	text := f.value.Value
+// durations are those that a key may have.
+type durations struct {
+	name        string // "a window"
+	least, most time.Duration
+	example     string
+}
+
+var windows = durations{"a window", time.Microsecond, weir.MaxPeriod, "write a duration from 1us to 8784h, such as 90s, 15m or 36h"}
+
+// duration returns a duration in the bounds, in whole microseconds. On a fault it is a
+// second.
+func (p *parser) duration(f field, in durations) time.Duration {
+	what, text := f.key.Value, f.value.Value
 	d, err := time.ParseDuration(text)
 	switch {
 	case f.value.Kind != yaml.ScalarNode:
-		p.faultf(f.value, "window is %s: %s", describe(f.value), example)
+		p.faultf(f.value, "%s is %s: %s", what, describe(f.value), in.example)
 	case err != nil && slices.Contains([]string{"!!int", "!!float"}, f.value.ShortTag()):
-		p.faultf(f.value, "window is %s without a unit: %s", short(text), example)
+		p.faultf(f.value, "%s is %s without a unit: %s", what, short(text), in.example)
 	case err != nil:
-		p.faultf(f.value, "window is %q, which is no duration: %s", short(text), example)
-	case d < time.Microsecond:
-		p.faultf(f.value, "a window of %s is too short: %s", short(text), example)
-	case d > weir.MaxPeriod:
-		p.faultf(f.value, "a window of %s is too long: %s", short(text), example)
+		p.faultf(f.value, "%s is %q, which is no duration: %s", what, short(text), in.example)
+	case d < in.least:
+		p.faultf(f.value, "%s of %s is too short: %s", in.name, short(text), in.example)
+	case d > in.most:
+		p.faultf(f.value, "%s of %s is too long: %s", in.name, short(text), in.example)
 	case d%time.Microsecond != 0:
-		p.faultf(f.value, "a window of %s is not in whole microseconds: write %v", short(text), d.Round(time.Microsecond))
+		p.faultf(f.value, "%s of %s is not in whole microseconds: write %v", in.name, short(text), d.Round(time.Microsecond))
 	default:
 		return d
 	}

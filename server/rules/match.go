@@ -11,7 +11,9 @@ import (
 // domain is one domain's tree of descriptors.
 type domain struct {
 	node
-	algorithm weir.Algorithm // where a limit names none
+	algorithm    weir.Algorithm // where a limit names none
+	onStoreError Policy
+	instances    int
 }
 
 // node is a level of the tree: what an entry may be, and what each of them leads to.
@@ -149,6 +151,8 @@ func (c *Config) Override(domain string, entries []Entry, o Override) (*Rule, er
 			RequestsPerUnit: o.RequestsPerUnit,
 			Unit:            o.Unit,
 			Multiplier:      1,
+			OnStoreError:    d.onStoreError,
+			Instances:       d.instances,
 		}},
 	}, nil
 }

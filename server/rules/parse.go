@@ -52,6 +52,7 @@ type parser struct {
 	domain string
 	// algorithm is the file's default.
 	algorithm weir.Algorithm
+	instances int
 	names     map[string]int // how many of the file's limits have each name
 	replaced  []field        // the names that limits replace
 }
@@ -62,6 +63,7 @@ const (
 	inDescriptor = "the descriptor, beside key"
 	inLimit      = "rate_limit"
 	inReplaces   = "replaces"
+	inLease      = "lease"
 )
 
 var placeOf = map[string][]string{
@@ -85,11 +87,20 @@ var placeOf = map[string][]string{
 	"window":            {inLimit},
 	"algorithm":         {inLimit, inRoot},
 	"name":              {inLimit, inReplaces, inRoot},
+	"on_store_error":    {inLimit, inDescriptor, inRoot},
+	"instances":         {inRoot},
+	"lease":             {inLimit},
+	"max":               {inLease},
+	"refill":            {inLease},
+	"expiry":            {inLease},
 }
 
 // ours are the keys that the original does not know. It refuses them anywhere, so in
 // a wrong place they are a fault, where its own keys are without effect.
-var ours = map[string]bool{"limits": true, "burst": true, "window": true, "algorithm": true}
+var ours = map[string]bool{
+	"limits": true, "burst": true, "window": true, "algorithm": true, "on_store_error": true, "instances": true,
+	"lease": true, "max": true, "refill": true, "expiry": true,
+}
 
 // known returns the keys of n, which is in the given place, and false if n is no
 // mapping. Unknown keys are faults; of the original's keys in a wrong place it warns,
@@ -119,6 +130,7 @@ var article = map[string]string{
 	inDescriptor: "a descriptor",
 	inLimit:      "a limit",
 	inReplaces:   "an item of replaces",
+	inLease:      "a lease",
 }
 
 // keysOf returns the keys that a place may have, sorted.
@@ -162,10 +174,12 @@ func (p *parser) root(n *yaml.Node) {
 		return
 	}
 	p.algorithm = p.algorithmOf(all, weir.FixedWindow) // as in the original
-	d := &domain{algorithm: p.algorithm}
+	p.instances = p.instancesOf(all)
+	policy := p.policyOf(all, said{})
+	d := &domain{algorithm: p.algorithm, onStoreError: policy.policy, instances: p.instances}
 	p.named(n, all, d)
 	if f, ok := all["descriptors"]; ok {
-		p.children(&d.node, level{}, f)
+		p.children(&d.node, level{policy: policy}, f)
 	}
 	for _, f := range p.replaced {
 		switch name := f.value.Value; p.names[name] {

@@ -42,7 +42,7 @@ func TestEveryFaultIsNamedWithItsPlaceAndWhatToWriteInstead(t *testing.T) {
 		{"domain in base64", "domain: !!binary ZA==", "1:9: domain is in base64: write the text itself"},
 		{"second document", "domain: d\n---\ndomain: e", "2:1: a second document begins here: a file has one; put it in a file of its own"},
 		{"duplicate key", "domain: d\ndomain: e", "2:1: domain is here twice, first in line 1: remove one"},
-		{"unknown key", "domain: d\nfoo: 1", `2:1: unknown key "foo": write algorithm, descriptors, domain or name`},
+		{"unknown key", "domain: d\nfoo: 1", `2:1: unknown key "foo": write algorithm, descriptors, domain, instances, name or on_store_error`},
 		{"misspelt key", descriptor("key: a, ratelimit: {}"), `3:14: unknown key "ratelimit": write rate_limit`},
 		{"unknown key below one without effect", descriptor("key: a, unit: {seconds: 1}"), `3:21: unknown key "seconds": remove it`},
 		{"a list as a key", "domain: d\n? [a]\n: b", "2:3: a key of the file is a list: write a word"},
@@ -96,7 +96,7 @@ func TestEveryFaultIsNamedWithItsPlaceAndWhatToWriteInstead(t *testing.T) {
 		{"negative window", limit("window: -5s, requests_per_unit: 1"), "3:35: a window of -5s is too short: write a duration from 1us to 8784h, such as 90s, 15m or 36h"},
 		{"long window", limit("window: 8785h, requests_per_unit: 1"), "3:35: a window of 8785h is too long: write a duration from 1us to 8784h, such as 90s, 15m or 36h"},
 		{"fine window", limit("window: 1500ns, requests_per_unit: 1"), "3:35: a window of 1500ns is not in whole microseconds: write 2µs"},
-		{"no exact arithmetic", limit("algorithm: gcra, unit: month, requests_per_unit: 4294967291"), "3:76: 4294967291 per 720h0m0s cannot be counted exactly: the nearest that can is 4290000000 per 720h0m0s"},
+		{"no exact arithmetic", limit("algorithm: gcra, unit: month, requests_per_unit: 4000000007"), "3:76: 4000000007 per 720h0m0s cannot be counted exactly: write 4000000000 per 720h0m0s, which can"},
 		{"a long log", limit("algorithm: sliding_log, unit: day, requests_per_unit: 200000"), "3:81: 200000 units by sliding_log, which remembers each: at most 100000; use sliding_window for more"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestOnePassNamesEveryFaultOfEveryFile(t *testing.T) {
 	)
 	want := []string{
 		`a.yaml:1:9: domain "d" is in b.yaml already, line 1: write its descriptors in one file`,
-		`a.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain or name`,
+		`a.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain, instances, name or on_store_error`,
 		`b.yaml:3:31: unknown unit "days": write day`,
 		`b.yaml:3:56: requests_per_unit is -1, less than nothing: write 0 to 4294967295`,
 		`b.yaml:3:67: burst is the text "x": write a whole number from 0 to 4294967296`,
@@ -268,8 +268,8 @@ descriptors:
 		Domain: "d",
 		Path:   "route=api*|user",
 		Limits: []Limit{
-			{weir.PerSecond(5).By(weir.FixedWindow), "d|route=api*|user", "second", 5, UnitSecond, 1},
-			{weir.Per(50, 24*time.Hour).By(weir.FixedWindow), "d#2|route=api*|user", "day", 50, UnitDay, 1},
+			{Limit: weir.PerSecond(5).By(weir.FixedWindow), StateName: "d|route=api*|user", Name: "second", RequestsPerUnit: 5, Unit: UnitSecond, Multiplier: 1},
+			{Limit: weir.Per(50, 24*time.Hour).By(weir.FixedWindow), StateName: "d#2|route=api*|user", Name: "day", RequestsPerUnit: 50, Unit: UnitDay, Multiplier: 1},
 		},
 		Shadow:         true,
 		Quota:          true,

@@ -25,6 +25,7 @@ type Config struct {
 	domains map[string]*domain
 	names   []string // the domains, in the order of the files
 	rules   []*Rule
+	placed  []placed
 }
 
 // Fault is one thing wrong in a configuration file: where, and what to write instead.
@@ -98,6 +99,10 @@ type Limit struct {
 	RequestsPerUnit uint32
 	Unit            Unit
 	Multiplier      uint32
+
+	OnStoreError Policy // what it does when the store cannot decide; see Fallback
+	Instances    int    // how many instances of the service share it, as its file says, or 0
+	Lease        Lease  // the zero Lease is none
 }
 
 // Entry is one key and value of a request's descriptor. Any bytes will do.

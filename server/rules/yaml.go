@@ -47,8 +47,15 @@ func (r *reader) note(list []Fault, at *yaml.Node, message string) []Fault {
 	case len(list) == maxFaults:
 		message = fmt.Sprintf("there is more than this: only %d are told", maxFaults)
 	}
-	// A node made by the decoder itself, such as an empty document, has no place.
-	return append(list, Fault{r.file, max(at.Line, 1), max(at.Column, 1), message})
+	f := r.place(at)
+	f.Message = message
+	return append(list, f)
+}
+
+// place returns where n is, as a Fault without a message. A node made by the decoder
+// itself, such as an empty document, has no place.
+func (r *reader) place(n *yaml.Node) Fault {
+	return Fault{File: r.file, Line: max(n.Line, 1), Column: max(n.Column, 1)}
 }
 
 // document returns the file's one document, or nil if it cannot be read as YAML.
