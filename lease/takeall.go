@@ -1,0 +1,127 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+
+	"weir.dev/weir"
+)
+
+// TakeAll answers several questions: without a call if blocks and remembered denials
+// answer them all, and otherwise by one question to the store about those that they do
+// not. All are charged, or none of those that are not Alone.
+func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
+	if len(asks) != len(decisions) {
+		return fmt.Errorf("%d questions and room for %d decisions: pass as many of each", len(asks), len(decisions))
+	}
+	for i := range asks {
+		if err := asks[i].Validate(); err != nil {
+			return fmt.Errorf("question %d: %w", i, err)
+		}
+	}
+	clear(decisions)
+	open := 0 // those without an answer; some that are denied may have to be asked too
+	for i := range asks {
+		if !s.answerOne(&asks[i], &decisions[i]) {
+			open++
+		}
+	}
+	if open > 0 {
+		if err := s.askRest(ctx, asks, decisions); err != nil {
+			s.giveBack(asks, decisions, true)
+			clear(decisions)
+			return err
+		}
+	}
+	for i := range asks {
+		if !asks[i].Alone && !decisions[i].Allowed && decisions[i].Cause == nil {
+			s.giveBack(asks, decisions, false)
+			break
+		}
+	}
+	return nil
+}
+
+// answerOne answers one of several questions without a call, if it can.
+func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
+	id, sh := s.locate(ask.Name, ask.Key)
+	now := s.clock()
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	sh.counts.Asks++
+	e := s.entry(sh, id, ask, now)
+	if e == nil {
+		return false
+	}
+	e.demand(now, ask.Cost, s.horizon)
+	if !sh.answer(e, ask, now, d) {
+		return false
+	}
+	at := place{sh, e}
+	if size := s.refillSize(at, now); size > 0 {
+		s.refill(at, *ask, size)
+	}
+	return true
+}
+
+// askRest asks the store, in one question, what blocks do not answer. A question that was
+// denied from memory is asked again, so that the store sees the whole group but for what
+// was taken ahead for it.
+func (s *Store) askRest(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
+	rest := make([]weir.Ask, 0, len(asks))
+	at := make([]int, 0, len(asks))
+	changes := make([]uint64, 0, len(asks))
+	for i := range asks {
+		if decisions[i].Allowed || decisions[i].RetryAfter > 0 && asks[i].Alone {
+			continue
+		}
+		rest, at = append(rest, asks[i]), append(at, i)
+		id, sh := s.locate(asks[i].Name, asks[i].Key)
+		sh.mu.Lock()
+		if e := sh.entries[id]; e != nil {
+			changes = append(changes, e.changes)
+		} else {
+			changes = append(changes, 0)
+		}
+		if len(rest) == 1 {
+			sh.counts.Calls++
+		}
+		if decisions[i].RetryAfter > 0 {
+			sh.counts.FromCache--
+		}
+		sh.mu.Unlock()
+	}
+	answers := make([]weir.Decision, len(rest))
+	if err := s.store.TakeAll(ctx, rest, answers); err != nil {
+		return err
+	}
+	now := s.clock()
+	for n, i := range at {
+		decisions[i] = answers[n]
+		id, sh := s.locate(asks[i].Name, asks[i].Key)
+		sh.mu.Lock()
+		if e := sh.entries[id]; e != nil {
+			s.see(place{sh, e}, asks[i], &decisions[i], changes[n], now)
+		}
+		sh.mu.Unlock()
+	}
+	return nil
+}
+
+// giveBack puts what blocks gave to the group back into them, or to Alone questions too.
+func (s *Store) giveBack(asks []weir.Ask, decisions []weir.Decision, alone bool) {
+	for i := range asks {
+		d := &decisions[i]
+		if d.Source != weir.FromLease || d.Taken == 0 || asks[i].Alone && !alone {
+			continue
+		}
+		id, sh := s.locate(asks[i].Name, asks[i].Key)
+		sh.mu.Lock()
+		if e := sh.entries[id]; e != nil && e.limit == asks[i].Limit && e.unspend(d) {
+			sh.counts.Returned += uint64(d.Taken)
+		}
+		sh.mu.Unlock()
+		d.Remaining = min(d.Remaining+d.Taken, asks[i].Limit.Capacity())
+		d.Taken = 0
+	}
+}
