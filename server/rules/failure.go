@@ -28,45 +28,51 @@ func (p Policy) String() string { return policyNames[p] }
 // MaxInstances is the most instances of the service that may share a limit.
 const MaxInstances = 1_000_000
 
-// Fallback returns what the limit does when the store cannot decide, and for Local how
-// many instances share it. service is how many the service was told there are, which
-// goes before what the file says, or 0.
-func (l *Limit) Fallback(service int) (p Policy, instances int) {
-	p, instances = l.OnStoreError, l.Instances
+// InstancesOf returns how many instances of the service share the limit: as many as the
+// service was told, or else as its file says. 0 is not known.
+func (l *Limit) InstancesOf(service int) int {
 	if service > 0 {
-		instances = service
+		return service
 	}
-	switch {
-	case p == Unsaid && instances > 0:
-		return Local, instances
-	case p != Local:
-		return p, 0
-	}
-	return p, instances
+	return l.Instances
 }
 
-// CheckInstances returns Faults for limits that cannot be shared by the instances of the
-// service: service of them, or as many as the file says where service is 0. It returns
+// Fallback returns what the limit does when the store cannot decide, in a service that
+// was told how many instances there are, or 0.
+func (l *Limit) Fallback(service int) Policy {
+	if l.OnStoreError == Unsaid && l.InstancesOf(service) > 0 {
+		return Local
+	}
+	return l.OnStoreError
+}
+
+const writeInstances = "write instances: and their number beside domain, or set WEIR_INSTANCES"
+
+// CheckInstances returns Faults for limits that instances of the service share, but not
+// so many: service of them, or as many as the file says where service is 0. It returns
 // nil if there are none.
 func (c *Config) CheckInstances(service int) error {
 	var faults Faults
+	fault := func(at Fault, message string) {
+		at.Message = message
+		faults = append(faults, at)
+	}
 	for _, p := range c.placed {
-		policy, instances := p.rule.Limits[p.index].Fallback(service)
-		if policy != Local {
-			continue
+		l := &p.rule.Limits[p.index]
+		instances := l.InstancesOf(service)
+		local := l.Fallback(service) == Local
+		if instances == 0 && local {
+			fault(p.policy, "on_store_error: local needs to know how many instances of the service share the limit: "+writeInstances)
 		}
-		if instances == 0 {
-			at := p.policy
-			at.Message = "on_store_error: local needs to know how many instances of the service share a limit: write instances: and their number beside domain, or set WEIR_INSTANCES"
-			faults = append(faults, at)
+		if instances == 0 && l.Lease != (Lease{}) {
+			fault(p.limit, "a lease needs to know how many instances of the service share the limit: "+writeInstances)
+		}
+		if instances == 0 || !local {
 			continue
 		}
 		// The arithmetic of shares is the limiter's.
-		_, err := weir.New(noStore{}, "share", p.rule.Limits[p.index].Limit, weir.Options{Fallback: noStore{}, Instances: instances})
-		if err != nil {
-			at := p.limit
-			at.Message = "the limit cannot be shared by so many instances (" + innermost(err).Error() + "): write on_store_error: allow or deny"
-			faults = append(faults, at)
+		if _, err := weir.New(noStore{}, "share", l.Limit, weir.Options{Fallback: noStore{}, Instances: instances}); err != nil {
+			fault(p.limit, "the limit cannot be shared by so many instances ("+innermost(err).Error()+"): write on_store_error: allow or deny")
 		}
 	}
 	if len(faults) == 0 {

@@ -32,13 +32,12 @@ descriptors:
 	got := map[string]string{}
 	for _, r := range c.Rules() {
 		for i := range r.Limits {
-			policy, instances := r.Limits[i].Fallback(0)
-			got[r.Limits[i].StateName] = fmt.Sprint(policy, " ", instances)
+			got[r.Limits[i].StateName] = fmt.Sprint(r.Limits[i].Fallback(0), " ", r.Limits[i].InstancesOf(0))
 		}
 	}
 	want := map[string]string{
-		"d|file": "deny 0", "d|descriptor": "allow 0", "d|descriptor|below": "allow 0", "d|descriptor|below=own": "local 3",
-		"d|limit": "local 3", "d#2|limit": "allow 0",
+		"d|file": "deny 3", "d|descriptor": "allow 3", "d|descriptor|below": "allow 3", "d|descriptor|below=own": "local 3",
+		"d|limit": "local 3", "d#2|limit": "allow 3",
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -58,11 +57,10 @@ func TestLocalIsTheDefaultWhereTheInstancesAreKnown(t *testing.T) {
 	}{
 		{Unsaid, 0, 0, "unsaid 0"}, {Unsaid, 4, 0, "local 4"}, {Unsaid, 0, 5, "local 5"},
 		{Local, 4, 0, "local 4"}, {Local, 4, 5, "local 5"}, {Local, 0, 0, "local 0"},
-		{Allow, 4, 5, "allow 0"}, {Deny, 0, 5, "deny 0"},
+		{Allow, 4, 5, "allow 5"}, {Deny, 0, 5, "deny 5"},
 	} {
 		l := Limit{OnStoreError: test.policy, Instances: test.file}
-		policy, instances := l.Fallback(test.service)
-		if got := fmt.Sprint(policy, " ", instances); got != test.want {
+		if got := fmt.Sprint(l.Fallback(test.service), " ", l.InstancesOf(test.service)); got != test.want {
 			t.Errorf("%v with %d instances in the file and %d of the service: got %s, want %s", test.policy, test.file, test.service, got, test.want)
 		}
 	}
@@ -70,7 +68,7 @@ func TestLocalIsTheDefaultWhereTheInstancesAreKnown(t *testing.T) {
 
 func TestLocalWithoutInstancesIsAFaultThatSaysWhatToWrite(t *testing.T) {
 	t.Parallel()
-	const unknown = "on_store_error: local needs to know how many instances of the service share a limit: write instances: and their number beside domain, or set WEIR_INSTANCES"
+	const unknown = "on_store_error: local needs to know how many instances of the service share the limit: " + writeInstances
 	for _, test := range []struct {
 		name, text string
 		service    int
@@ -80,6 +78,8 @@ func TestLocalWithoutInstancesIsAFaultThatSaysWhatToWrite(t *testing.T) {
 		{"at the file, told once for all limits", "domain: d\non_store_error: local\ndescriptors:\n- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}\n- {key: b, rate_limit: {unit: day, requests_per_unit: 1}}", 0, "limits.yaml:2:17: " + unknown},
 		{"known to the service", limit("unit: day, requests_per_unit: 1, on_store_error: local"), 2, ""},
 		{"known to the file", "instances: 2\n" + limit("unit: day, requests_per_unit: 1, on_store_error: local"), 0, ""},
+		{"a lease", limit("unit: day, requests_per_unit: 9, lease: {max: 5}"), 0, "limits.yaml:3:26: a lease needs to know how many instances of the service share the limit: " + writeInstances},
+		{"a lease of a denied limit", limit("unit: day, requests_per_unit: 9, on_store_error: deny, lease: {max: 5}"), 2, ""},
 		{"not local", limit("unit: day, requests_per_unit: 1"), 0, ""},
 		{"too many for a year", limit("algorithm: gcra, unit: year, requests_per_unit: 1"), 50, "limits.yaml:3:26: the limit cannot be shared by so many instances ("},
 		{"too many, but denied", limit("algorithm: gcra, unit: year, requests_per_unit: 1, on_store_error: deny"), 50, ""},
@@ -103,7 +103,7 @@ func TestALeaseIsReadWithItsDefaults(t *testing.T) {
 	}{
 		{"max: 50, refill: 0.3, expiry: 100ms", Lease{50, 0.3, 100 * time.Millisecond}},
 		{"max: 100", Lease{100, 0.2, 500 * time.Millisecond}},
-		{"max: 1, refill: 0", Lease{1, 0, 500 * time.Millisecond}},
+		{"max: 1, refill: 1e-2, expiry: 1s", Lease{1, 0.01, time.Second}},
 	} {
 		c := parse(t, limit("unit: minute, requests_per_unit: 100, lease: {"+test.text+"}"))
 		if got := c.Rules()[0].Limits[0].Lease; got != test.want {
@@ -143,11 +143,12 @@ func TestFaultsOfWhatHappensWithoutTheStore(t *testing.T) {
 		{"lease of nothing", limit("unit: day, requests_per_unit: 0, lease: {max: 1}"), "3:73: a lease of a limit of 0, which denies everything: write lease: off"},
 		{"lease of a log", limit("unit: day, requests_per_unit: 9, algorithm: sliding_log, lease: {max: 5}"), "3:84: a lease has no meaning by sliding_log, whose promise it would break: write algorithm: gcra, fixed_window or sliding_window, or lease: off"},
 		{"lease of a queue", limit("unit: day, requests_per_unit: 9, algorithm: leaky_bucket, lease: {max: 5}"), "3:85: a lease has no meaning by leaky_bucket, whose promise it would break: write algorithm: gcra, fixed_window or sliding_window, or lease: off"},
-		{"refill of 1", leased("{max: 5, refill: 1}"), "3:84: refill is the number 1: write a share from 0 to below 1, such as 0.2"},
-		{"refill no number", leased("{max: 5, refill: .nan}"), "3:84: refill is the number .nan: write a share from 0 to below 1, such as 0.2"},
-		{"expiry of 0", leased("{max: 5, expiry: 0}"), "3:84: an expiry of 0 is too short: write a duration from 1ms to 1m, such as 500ms"},
-		{"expiry without a unit", leased("{max: 5, expiry: 500}"), "3:84: expiry is 500 without a unit: write a duration from 1ms to 1m, such as 500ms"},
-		{"long expiry", leased("{max: 5, expiry: 1h}"), "3:84: an expiry of 1h is too long: write a duration from 1ms to 1m, such as 500ms"},
+		{"refill of 1", leased("{max: 5, refill: 1}"), "3:84: refill is the number 1: write a share above 0 and below 1, such as 0.2"},
+		{"refill of 0", leased("{max: 5, refill: 0}"), "3:84: refill is the number 0: write a share above 0 and below 1, such as 0.2"},
+		{"refill no number", leased("{max: 5, refill: .nan}"), "3:84: refill is the number .nan: write a share above 0 and below 1, such as 0.2"},
+		{"expiry of 0", leased("{max: 5, expiry: 0}"), "3:84: an expiry of 0 is too short: write a duration from 1ms to 1s, such as 500ms"},
+		{"expiry without a unit", leased("{max: 5, expiry: 500}"), "3:84: expiry is 500 without a unit: write a duration from 1ms to 1s, such as 500ms"},
+		{"long expiry", leased("{max: 5, expiry: 1h}"), "3:84: an expiry of 1h is too long: write a duration from 1ms to 1s, such as 500ms"},
 		{"unknown key of a lease", leased("{max: 5, ttl: 1s}"), `3:76: unknown key "ttl": write expiry, max or refill`},
 		{"max elsewhere", limit("unit: day, requests_per_unit: 9, max: 5"), "3:60: max has no meaning here: write it in lease"},
 	} {

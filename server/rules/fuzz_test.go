@@ -60,7 +60,7 @@ func FuzzParse(f *testing.F) {
 					t.Errorf("%s: got the limit %v of the name %q (%v), want one that can be used", r.Path, l.Limit, l.StateName, err)
 				}
 				states[l.StateName] = true
-				if lease := l.Lease; lease != (Lease{}) && (lease.Max < 1 || lease.Max > l.Capacity() || lease.Expiry <= 0 || !(lease.Refill >= 0 && lease.Refill < 1)) {
+				if lease := l.Lease; lease != (Lease{}) && (lease.Max < 1 || lease.Max > l.Capacity() || lease.Expiry <= 0 || !(lease.Refill > 0 && lease.Refill < 1)) {
 					t.Errorf("%s: got the lease %+v of %v, want one that can be used", r.Path, lease, l.Limit)
 				}
 			}

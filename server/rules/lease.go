@@ -11,9 +11,9 @@ import (
 // Lease is how many units of a limit an instance of the service takes ahead for a key in
 // demand, to spend them without asking the store. The zero Lease is none.
 type Lease struct {
-	Max    int64         // units taken at once, at most; 1 to the limit's capacity
-	Refill float64       // the next are taken when less than this share of Max is left, 0 to below 1
-	Expiry time.Duration // unspent units are thrown away after it
+	Max    int64         // units taken at once, at most: 1 to the limit's capacity
+	Refill float64       // the next are taken when less than this share of Max is left, between 0 and 1
+	Expiry time.Duration // unspent units are thrown away after it, 1 ms to 1 s
 }
 
 // What a lease has where the configuration does not say.
@@ -22,7 +22,7 @@ const (
 	defaultExpiry = 500 * time.Millisecond
 )
 
-var expiries = durations{"an expiry", time.Millisecond, time.Minute, "write a duration from 1ms to 1m, such as 500ms"}
+var expiries = durations{"an expiry", time.Millisecond, time.Second, "write a duration from 1ms to 1s, such as 500ms"}
 
 const leaseExample = "write {max: 50, refill: 0.2, expiry: 500ms}, or off"
 
@@ -72,11 +72,11 @@ func (p *parser) leaseMax(lease field, keys map[string]field, limit weir.Limit) 
 	return n
 }
 
-// share returns a number from 0 to below 1.
+// share returns a number between 0 and 1.
 func (p *parser) share(f field) float64 {
 	x, err := strconv.ParseFloat(f.value.Value, 64)
-	if err != nil || f.value.Kind != yaml.ScalarNode || f.value.Style&quoted != 0 || !(x >= 0 && x < 1) {
-		p.faultf(f.value, "%s is %s: write a share from 0 to below 1, such as 0.2", f.key.Value, describe(f.value))
+	if err != nil || f.value.Kind != yaml.ScalarNode || f.value.Style&quoted != 0 || !(x > 0 && x < 1) {
+		p.faultf(f.value, "%s is %s: write a share above 0 and below 1, such as 0.2", f.key.Value, describe(f.value))
 		return 0
 	}
 	return x

@@ -73,7 +73,7 @@ func trimLines(s string) string {
 func TestCheckPrintsEveryFaultAndFails(t *testing.T) {
 	t.Parallel()
 	out, errs, err := check(t, "domain: d\nfoo: 1\ndescriptors: [{key: a, rate_limit: {unit: days, requests_per_unit: 1}}]\n")
-	want := `limits.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain or name
+	want := `limits.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain, instances, name or on_store_error
 limits.yaml:3:43: unknown unit "days": write day
 Error: 2 faults in 1 file
 `
