@@ -29,3 +29,8 @@ simbench:
 .PHONY: overload
 overload:
 	cd bench && go run ./overload
+
+# Harm to real servers under load: every promise of docs/failures.md, and its table anew; some minutes on a quiet machine.
+.PHONY: drills
+drills:
+	go test ./internal/drills -count=1 -run '^TestDrills$$' -timeout 20m -args -full
