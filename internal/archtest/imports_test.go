@@ -54,7 +54,7 @@ var mayImport = map[string][]string{
 	// The service.
 	"server/rules":     {root},
 	"server/source":    {root, "server/rules"},
-	"server/rls":       {root, "server/rules"},
+	"server/rls":       {root, "server/rules", "lease"},
 	"server/preview":   {root, "server/rules"},
 	"server/httpcheck": {root, "server/rules", "clientip", "httplimit"},
 	"server/admin":     {root, "server/rules", "memstore", "redisstore", "lease"},

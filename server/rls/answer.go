@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"weir.dev/weir"
 )
 
 // Answer is a RateLimitResponse. Its overall code is OK or OVER_LIMIT, never UNKNOWN:
@@ -20,6 +22,11 @@ type Answer struct {
 	// leaky_bucket, else 0. A proxy cannot wait, so it is told in the answer's dynamic
 	// metadata, as delay_seconds.
 	Delay time.Duration
+
+	// Source names who decided: store, lease, cache, fallback or policy, the last of
+	// these where there were several; "" where no limit applied. Cause is the class of
+	// the error for which it was not the store, or "". Both are in the metadata too.
+	Source, Cause string
 }
 
 // Status is a DescriptorStatus.
@@ -70,9 +77,9 @@ func (a *Answer) Append(b []byte) []byte {
 		b = protowire.AppendTag(b, answerStatuses, protowire.BytesType)
 		b = protowire.AppendBytes(b, a.Statuses[i].append(scratch[:0]))
 	}
-	if a.Delay > 0 {
+	if wire := a.metadataWire(); len(wire) > 0 {
 		b = protowire.AppendTag(b, answerMetadata, protowire.BytesType)
-		b = protowire.AppendBytes(b, a.metadataWire())
+		b = protowire.AppendBytes(b, wire)
 	}
 	return b
 }
@@ -116,17 +123,41 @@ func (a *Answer) Message() *pb.RateLimitResponse {
 }
 
 func (a *Answer) metadata() *structpb.Struct {
-	if a.Delay <= 0 {
+	fields := map[string]*structpb.Value{}
+	if a.Source != "" {
+		fields["source"] = structpb.NewStringValue(a.Source)
+	}
+	if a.Cause != "" {
+		fields["cause"] = structpb.NewStringValue(a.Cause)
+	}
+	if a.Delay > 0 {
+		fields["delay_seconds"] = structpb.NewNumberValue(a.Delay.Seconds())
+	}
+	if len(fields) == 0 {
 		return nil
 	}
-	return &structpb.Struct{Fields: map[string]*structpb.Value{"delay_seconds": structpb.NewNumberValue(a.Delay.Seconds())}}
+	return &structpb.Struct{Fields: fields}
 }
 
-// metadataWire encodes metadata, which has nothing that could fail: a fixed key and a number.
+// metadataWire encodes metadata, which has nothing that could fail: fixed keys, names and
+// a number. Most answers have nothing but a source, which is encoded once.
 func (a *Answer) metadataWire() []byte {
+	if a.Cause == "" && a.Delay <= 0 {
+		return sourceWires[a.Source]
+	}
 	b, _ := proto.Marshal(a.metadata())
 	return b
 }
+
+// sourceWires are the metadata of answers that say nothing but who decided.
+var sourceWires = func() map[string][]byte {
+	wires := make(map[string][]byte)
+	for source := weir.FromStore; source <= weir.FromPolicy; source++ {
+		a := Answer{Source: source.String()}
+		wires[a.Source], _ = proto.Marshal(a.metadata())
+	}
+	return wires
+}()
 
 func code(overLimit bool) pb.RateLimitResponse_Code {
 	if overLimit {

@@ -17,6 +17,10 @@ func TestAppendWritesTheMessage(t *testing.T) {
 		if rapid.Bool().Draw(t, "delays") {
 			a.Delay = time.Duration(rapid.Int64Range(1, 1e15).Draw(t, "delay"))
 		}
+		a.Source = rapid.SampledFrom([]string{"", "store", "lease", "cache", "fallback", "policy"}).Draw(t, "source")
+		if rapid.Bool().Draw(t, "is without the store") {
+			a.Cause = rapid.SampledFrom([]string{"timeout", "oom"}).Draw(t, "cause")
+		}
 		for range rapid.IntRange(0, 4).Draw(t, "statuses") {
 			s := Status{
 				OverLimit:    rapid.Bool().Draw(t, "status over"),

@@ -1,16 +1,12 @@
 package rls
 
 import (
-	"context"
 	"errors"
-	"log/slog"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"weir.dev/weir"
+	"weir.dev/weir/lease"
 )
 
 // outcome is what became of one descriptor.
@@ -37,6 +33,7 @@ type metrics struct {
 
 	commands    prometheus.Histogram
 	storeErrors *prometheus.CounterVec
+	fallbacks   *prometheus.CounterVec
 }
 
 // The slowest bucket that a proxy waits for by default is 20 ms.
@@ -75,12 +72,18 @@ func newMetrics() *metrics {
 			Name: "rate_limit_store_errors_total",
 			Help: "Questions that the store could not answer, by the class of the error.",
 		}, []string{"class"}),
+		fallbacks: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rate_limit_fallback_activations_total",
+			Help: "Limits decided without the store, by the class of the error for which it did not decide.",
+		}, []string{"reason"}),
 	}
 }
 
-func (m *metrics) register(r prometheus.Registerer) error {
+func (m *metrics) register(r prometheus.Registerer, leases prometheus.Collector) error {
 	var errs []error
-	for _, c := range []prometheus.Collector{m.decisions, m.rejections, m.duration, m.invalid, m.refunds, m.commands, m.storeErrors} {
+	for _, c := range []prometheus.Collector{
+		m.decisions, m.rejections, m.duration, m.invalid, m.refunds, m.commands, m.storeErrors, m.fallbacks, leases,
+	} {
 		errs = append(errs, r.Register(c))
 	}
 	return errors.Join(errs...)
@@ -136,73 +139,62 @@ func (rs *ruleset) each(visit func(*series)) {
 	}
 }
 
-// watchedStore measures the questions to a store.
-type watchedStore struct {
-	weir.Store
-	metrics *metrics
-	log     *slog.Logger
-	class   func(error) string
-	faults  sampler
-}
+// leaseMetrics are what the stores in front of the store count, pulled when somebody asks.
+type leaseMetrics struct{ backing *backing }
 
-func (w *watchedStore) Take(ctx context.Context, ask weir.Ask) (weir.Decision, error) {
-	start := time.Now()
-	d, err := w.Store.Take(ctx, ask)
-	w.metrics.commands.Observe(time.Since(start).Seconds())
-	if err != nil || d.Cause != nil {
-		w.note(errors.Join(err, d.Cause))
-	}
-	return d, err
-}
+var (
+	leaseQuestions = prometheus.NewDesc("rate_limit_lease_questions_total",
+		"Questions about limits, by what answered: the store by itself or for several callers, units taken ahead, or a remembered denial.", []string{"by"}, nil)
+	leaseCalls = prometheus.NewDesc("rate_limit_lease_store_calls_total",
+		"Questions that the store was asked for them, those for units ahead included.", nil, nil)
+	leaseUnits = prometheus.NewDesc("rate_limit_lease_units_total",
+		"Units taken ahead, and what became of them.", []string{"fate"}, nil)
+	leaseOutstanding = prometheus.NewDesc("rate_limit_lease_units_outstanding",
+		"Units taken ahead and not yet spent.", nil, nil)
+	leaseKeys = prometheus.NewDesc("rate_limit_lease_keys", "Keys watched, to find the hot ones.", nil, nil)
+)
 
-func (w *watchedStore) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
-	start := time.Now()
-	err := w.Store.TakeAll(ctx, asks, decisions)
-	w.metrics.commands.Observe(time.Since(start).Seconds())
-	if fault := firstFault(decisions, err); fault != nil {
-		w.note(fault)
-	}
-	return err
-}
-
-// firstFault returns why a question to the store had no answer, or a part of it none.
-func firstFault(decisions []weir.Decision, err error) error {
-	for i := 0; i < len(decisions) && err == nil; i++ {
-		err = decisions[i].Cause
-	}
-	return err
-}
-
-// note counts a question without an answer. Clients can make as many as they like while
-// a store is away, so the log has one a second.
-func (w *watchedStore) note(err error) {
-	class := w.classOf(err)
-	w.metrics.storeErrors.WithLabelValues(class).Inc()
-	if w.faults.ready(time.Now()) {
-		w.log.Error("the store could not decide; others within a second are only counted", "class", class, "error", err)
+func (leaseMetrics) Describe(to chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{leaseQuestions, leaseCalls, leaseUnits, leaseOutstanding, leaseKeys} {
+		to <- d
 	}
 }
 
-// classOf returns the store's own name for the kind of an error, where it has one.
-func (w *watchedStore) classOf(err error) string {
-	if w.class != nil {
-		if class := w.class(err); class != "" {
-			return class
-		}
+func (l leaseMetrics) Collect(to chan<- prometheus.Metric) {
+	st := l.backing.stats()
+	counter := func(d *prometheus.Desc, n uint64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), labels...)
 	}
-	switch {
-	case errors.Is(err, context.Canceled):
-		return "canceled"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	}
-	return "other"
+	counter(leaseQuestions, st.Asks-st.FromLease-st.FromCache-st.Shared, "store")
+	counter(leaseQuestions, st.Shared, "shared")
+	counter(leaseQuestions, st.FromLease, "lease")
+	counter(leaseQuestions, st.FromCache, "cache")
+	counter(leaseCalls, st.Calls)
+	counter(leaseUnits, st.Granted, "granted")
+	counter(leaseUnits, st.Spent, "spent")
+	counter(leaseUnits, st.Returned, "returned")
+	counter(leaseUnits, st.Wasted, "wasted")
+	to <- prometheus.MustNewConstMetric(leaseOutstanding, prometheus.GaugeValue, float64(st.Outstanding))
+	to <- prometheus.MustNewConstMetric(leaseKeys, prometheus.GaugeValue, float64(st.Keys))
 }
 
-// sampler lets one event a second through.
-type sampler struct{ next atomic.Int64 } // nanoseconds since 1970
-
-func (s *sampler) ready(now time.Time) bool {
-	next := s.next.Load()
-	return now.UnixNano() >= next && s.next.CompareAndSwap(next, now.Add(time.Second).UnixNano())
+// stats adds up what the stores in front of the store have done.
+func (b *backing) stats() (total lease.Stats) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, l := range b.leases {
+		st := l.Stats()
+		total.Asks += st.Asks
+		total.Calls += st.Calls
+		total.FromLease += st.FromLease
+		total.FromCache += st.FromCache
+		total.Shared += st.Shared
+		total.Granted += st.Granted
+		total.Spent += st.Spent
+		total.Returned += st.Returned
+		total.Wasted += st.Wasted
+		total.Outstanding += st.Outstanding
+		total.Keys += st.Keys
+	}
+	return total
 }

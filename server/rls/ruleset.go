@@ -33,9 +33,12 @@ type limit struct {
 	named   *CurrentLimit
 }
 
-// compile makes a configuration ready. Only what rules cannot promise by themselves can
-// fail, so an error is a fault of this program.
-func compile(config *rules.Config, store weir.Store, m *metrics) (*ruleset, error) {
+// compile makes a configuration ready. The error is rules.Faults: of limits that so many
+// instances cannot share. Nothing else can fail by what a configuration says.
+func compile(config *rules.Config, b *backing, m *metrics) (*ruleset, error) {
+	if err := config.CheckInstances(b.instances); err != nil {
+		return nil, fmt.Errorf("the rules have faults:\n%w", err)
+	}
 	rs := &ruleset{
 		config:    config,
 		rules:     make(map[*rules.Rule]*rule),
@@ -46,7 +49,7 @@ func compile(config *rules.Config, store weir.Store, m *metrics) (*ruleset, erro
 		rs.unmatched[domain] = &rule{series: m.series(domain, "")}
 	}
 	for _, r := range config.Rules() {
-		ready, err := makeRule(r, store, m.series(r.Domain, r.Path))
+		ready, err := makeRule(r, b, m.series(r.Domain, r.Path))
 		if err != nil {
 			return nil, err
 		}
@@ -55,10 +58,11 @@ func compile(config *rules.Config, store weir.Store, m *metrics) (*ruleset, erro
 	return rs, nil
 }
 
-func makeRule(r *rules.Rule, store weir.Store, s *series) (*rule, error) {
+func makeRule(r *rules.Rule, b *backing, s *series) (*rule, error) {
 	ready := &rule{Rule: r, unlimited: r.Unlimited, series: s}
-	for _, l := range r.Limits {
-		limiter, err := weir.New(store, l.StateName, l.Limit, weir.Options{Shadow: r.Shadow})
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		limiter, err := b.limiter(l, r.Shadow)
 		if err != nil {
 			return nil, fmt.Errorf("domain %q, rule %q: %w", r.Domain, r.Path, err)
 		}
@@ -86,7 +90,7 @@ func (rs *ruleset) match(domain string, entries []rules.Entry) *rule {
 // override returns the rule that a descriptor's own limit makes, in place of the
 // matched one, under whose name it is counted in metrics. In a domain that the
 // configuration does not have, it is ignored.
-func (rs *ruleset) override(domain string, d *Descriptor, matched *rule, store weir.Store) (*rule, error) {
+func (rs *ruleset) override(domain string, d *Descriptor, matched *rule, b *backing) (*rule, error) {
 	if !rs.config.Has(domain) {
 		return matched, nil
 	}
@@ -98,7 +102,7 @@ func (rs *ruleset) override(domain string, d *Descriptor, matched *rule, store w
 	if err != nil {
 		return nil, err
 	}
-	return makeRule(r, store, matched.series)
+	return makeRule(r, b, matched.series)
 }
 
 // limit checks what the sender wrote. An unknown unit is what a proxy sends for data

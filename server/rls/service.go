@@ -26,9 +26,10 @@ var ErrInvalid = errors.New("the request cannot be answered")
 
 // Service decides requests by rules. It is safe for concurrent use.
 type Service struct {
-	store   weir.Store
+	backing *backing
 	log     *slog.Logger
 	metrics *metrics
+	classOf func(error) string
 	current atomic.Pointer[ruleset]
 	faults  sampler // of the log
 }
@@ -40,36 +41,63 @@ type Options struct {
 	// StoreErrorClass names the kind of a store's error, for metrics; the names are a
 	// closed set, and "" is one that it does not know. Nil knows none.
 	StoreErrorClass func(error) string
+
+	// Budget is the longest that the store takes for one question. Where it is 0 the
+	// store is in memory: it cannot fail, and nothing is put in front of it. Else
+	// callers of one key share questions, denials are remembered, rules may have leases,
+	// and a caller's deadline leaves time for an answer without the store.
+	Budget time.Duration
+	// Fallback decides what the store cannot, for rules that say local or nothing: a
+	// store in memory. It lives as long as the service, so that nothing is granted twice
+	// to a store that comes and goes.
+	Fallback weir.Store
+	// Instances is how many instances of the service share the limits, in place of what
+	// the rules say; 0 is not known.
+	Instances int
 }
 
 // New returns a service that keeps its counters in store. Until SetRules it can decide
 // nothing. The error says that the metrics cannot be registered.
 func New(store weir.Store, opts Options) (*Service, error) {
 	m := newMetrics()
-	if opts.Registry != nil {
-		if err := m.register(opts.Registry); err != nil {
-			return nil, err
-		}
-	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	watched := &watchedStore{Store: store, metrics: m, log: opts.Log, class: opts.StoreErrorClass}
-	return &Service{store: watched, log: opts.Log, metrics: m}, nil
+	s := &Service{log: opts.Log, metrics: m, classOf: func(err error) string { return classOf(err, opts.StoreErrorClass) }}
+	s.backing = &backing{
+		store:     &watchedStore{Store: store, metrics: m, log: opts.Log, classOf: s.classOf},
+		fallback:  opts.Fallback,
+		instances: opts.Instances,
+		budget:    opts.Budget,
+		log:       opts.Log,
+		leases:    make(map[leaseOf]leased),
+	}
+	if opts.Registry != nil {
+		if err := m.register(opts.Registry, leaseMetrics{s.backing}); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
 }
 
 // SetRules makes the service decide by config from now on. Requests under way end by the
-// rules that they began with. After an error the rules are what they were.
+// rules that they began with. The error is rules.Faults where limits need to know how
+// many instances share them; after an error the rules are what they were.
 func (s *Service) SetRules(config *rules.Config) error {
-	next, err := compile(config, s.store, s.metrics)
+	next, err := compile(config, s.backing, s.metrics)
 	if err != nil {
 		return err
 	}
+	s.backing.warnOfLeases(config)
 	if old := s.current.Swap(next); old != nil {
 		s.metrics.forget(old, next)
 	}
 	return nil
 }
+
+// Close ends what works in the background, and throws away what is leased. Requests may
+// still come.
+func (s *Service) Close() { s.backing.close() }
 
 // Rules returns the rules by which the service decides, or nil before SetRules.
 func (s *Service) Rules() *rules.Config {
@@ -131,7 +159,30 @@ func (s *Service) decide(ctx context.Context, r *Request) (*Answer, error) {
 		}
 		return nil, err
 	}
-	return q.answer(decisions), nil
+	answer := q.answer(decisions)
+	s.explain(answer, decisions)
+	return answer, nil
+}
+
+// explain says who decided and, where it was not the store, why.
+func (s *Service) explain(a *Answer, decisions []weir.Decision) {
+	if len(decisions) == 0 {
+		return
+	}
+	source := weir.FromStore
+	for i := range decisions {
+		d := &decisions[i]
+		source = max(source, d.Source)
+		if d.Cause == nil {
+			continue
+		}
+		class := s.classOf(d.Cause)
+		s.metrics.fallbacks.WithLabelValues(class).Inc()
+		if a.Cause == "" {
+			a.Cause = class
+		}
+	}
+	a.Source = source.String()
 }
 
 // prepare matches descriptor i and adds the charges of its rule to the question.
@@ -140,7 +191,7 @@ func (s *Service) prepare(rs *ruleset, r *Request, i int, q *question) error {
 	matched := rs.match(r.Domain, d.Entries)
 	if d.Override != nil {
 		var err error
-		if matched, err = rs.override(r.Domain, d, matched, s.store); err != nil {
+		if matched, err = rs.override(r.Domain, d, matched, s.backing); err != nil {
 			return err
 		}
 	}
@@ -282,6 +333,9 @@ func tightest(decisions []weir.Decision) int {
 }
 
 func statusOf(d *weir.Decision, l *limit) Status {
+	if d.Allowed && d.Source == weir.FromPolicy {
+		return Status{} // nobody knows what is left
+	}
 	return Status{
 		OverLimit:    !d.Allowed,
 		Limit:        l.named,
@@ -307,13 +361,13 @@ func resetSeconds(d *weir.Decision, limit weir.Limit) int64 {
 // outcomeOf is the outcome as metrics count it.
 func outcomeOf(d *weir.Decision, cost int64) outcome {
 	switch {
-	case d.Shadow && d.AtMicros == 0: // no store's clock: nothing decided, and shadow let it pass
+	case d.Shadow && d.AtMicros == 0 && d.Source != weir.FromFallback: // nothing decided, and shadow let it pass
 		return failed
 	case d.Shadow:
 		return shadowed
 	case !d.Allowed:
 		return denied
-	case d.Taken == 0 && cost > 0 && d.Cause == nil:
+	case d.Taken == 0 && cost > 0 && d.Source != weir.FromPolicy:
 		return heldBack
 	}
 	return allowed

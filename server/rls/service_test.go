@@ -80,12 +80,19 @@ func parse(t testing.TB, text string) *rules.Config {
 
 func start(t testing.TB, store weir.Store) *fixture {
 	t.Helper()
+	return startWith(t, store, shop, Options{})
+}
+
+func startWith(t testing.TB, store weir.Store, text string, opts Options) *fixture {
+	t.Helper()
 	f := &fixture{registry: prometheus.NewRegistry()}
-	service, err := New(store, Options{Registry: f.registry})
+	opts.Registry = f.registry
+	service, err := New(store, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := service.SetRules(parse(t, shop)); err != nil {
+	t.Cleanup(service.Close)
+	if err := service.SetRules(parse(t, text)); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -278,8 +285,8 @@ func TestOverrideStandsInForTheRule(t *testing.T) {
 func TestLeakyBucketTellsItsDelay(t *testing.T) {
 	t.Parallel()
 	f := startInMemory(t)
-	if m := f.expect(t, "OK: OK 2", descriptor("queue=x")).DynamicMetadata; m != nil {
-		t.Errorf("the first in the queue has metadata %v, want none", m)
+	if d, ok := f.expect(t, "OK: OK 2", descriptor("queue=x")).GetDynamicMetadata().GetFields()["delay_seconds"]; ok {
+		t.Errorf("the first in the queue is told to wait %v s, want no wait", d)
 	}
 	answer := f.expect(t, "OK: OK 1", descriptor("queue=x"))
 	if got := answer.GetDynamicMetadata().GetFields()["delay_seconds"].GetNumberValue(); got < 1 || got > 60 {
