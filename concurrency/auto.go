@@ -96,7 +96,7 @@ func (a *auto) withoutTrial(w window) (limit float64, why string, ok bool) {
 		a.peak = 0
 	}
 	switch {
-	case float64(w.drops) > dropsTolerated*float64(w.samples()):
+	case float64(w.drops) > dropsTolerated*float64(w.answers()) || w.successes == 0:
 		a.restore, a.dropped, a.known = max(a.restore, a.base), w.meanLatency(), true
 		limit, why = a.hold(a.base*dropsFactor, whyDrops)
 	case !w.bound() && 2*w.inUse() < a.base:

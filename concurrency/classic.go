@@ -84,7 +84,7 @@ func (v *vegas) next(w window) (float64, string) {
 	unit := max(1, math.Floor(math.Log10(v.limit)))
 	waiting := v.limit * (1 - float64(v.baseline)/float64(latency))
 	switch {
-	case float64(w.drops) > dropsTolerated*float64(w.samples()):
+	case float64(w.drops) > dropsTolerated*float64(w.answers()):
 		v.limit -= unit
 	case quiet: // the limit did not matter, so nothing was learned about it
 	case waiting <= unit:

@@ -137,7 +137,7 @@ type Outcome uint8
 
 const (
 	Success Outcome = iota // an answer was given, of whatever kind: it counts as throughput
-	Ignore                 // says nothing about the server, as when the caller left: not measured
+	Ignore                 // no answer, and no sign of overload by itself, as when the caller left
 	Drop                   // not done in time, or shed by something further down
 )
 

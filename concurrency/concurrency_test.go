@@ -267,8 +267,11 @@ func TestWaitEndsWithTheQueueTimeoutTheDeadlineAndTheCaller(t *testing.T) {
 	})
 }
 
+// patience is how long the callers of serve wait for an answer.
+const patience = 200 * time.Millisecond
+
 // serve offers work to a server of so many workers, each of 10 ms, for as long as
-// asked, and returns the answers and the last limit.
+// asked, and returns the answers that found their callers and the last limit.
 func serve(t *testing.T, o concurrency.Options, workers, perSecond int, d time.Duration) (answers int64, limit int) {
 	l := newLimiter(t, o)
 	free := make(chan struct{}, workers)
@@ -276,10 +279,15 @@ func serve(t *testing.T, o concurrency.Options, workers, perSecond int, d time.D
 	end := time.Now().Add(d)
 	for time.Now().Before(end) {
 		if p, ok := l.Acquire(t.Context()); ok {
+			began := time.Now()
 			go func() {
 				free <- struct{}{}
 				time.Sleep(10 * time.Millisecond)
 				<-free
+				if time.Since(began) > patience {
+					p.Release(concurrency.Ignore)
+					return
+				}
 				done.Add(1)
 				p.Release(concurrency.Success)
 			}()
@@ -292,7 +300,7 @@ func serve(t *testing.T, o concurrency.Options, workers, perSecond int, d time.D
 }
 
 func TestLimitFindsTheServersCapacityFromBelowAndAbove(t *testing.T) {
-	for _, initial := range []int{1, 20, 500} {
+	for _, initial := range []int{1, 20, 150} {
 		synctest.Test(t, func(t *testing.T) {
 			answers, limit := serve(t, concurrency.Options{Initial: initial}, 10, 2000, 30*time.Second)
 			if answers < 28_000 || limit < 5 || limit > 60 {
@@ -300,6 +308,16 @@ func TestLimitFindsTheServersCapacityFromBelowAndAbove(t *testing.T) {
 			}
 		})
 	}
+}
+
+// With 500 in flight an answer takes 500 ms, and nobody waits for it.
+func TestLimitFallsWhenCallersLeaveBecauseOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answers, limit := serve(t, concurrency.Options{Initial: 500}, 10, 2000, 60*time.Second)
+		if answers < 40_000 || limit > 100 {
+			t.Errorf("got %d answers of 60,000 and a limit of %d for 10 workers", answers, limit)
+		}
+	})
 }
 
 func TestEveryAlgorithmServesAHealthyServer(t *testing.T) {

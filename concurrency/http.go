@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"runtime"
 	"strconv"
 )
 
@@ -47,6 +48,10 @@ func Middleware(l *Limiter, opts HTTPOptions) (func(http.Handler) http.Handler, 
 				refuseHTTP(w, l)
 				return
 			}
+			// Where the processors are busy, requests wait to be scheduled, and a handler that
+			// never blocks would run to its end before the next one asks for a place: nobody
+			// would ever see more than a few in flight. After this all that wait have asked.
+			runtime.Gosched()
 			outcome := Ignore // should the handler panic
 			defer func() { permit.Release(outcome) }()
 			next.ServeHTTP(w, r)

@@ -18,7 +18,8 @@ const (
 	longestGap       = 2 * time.Second // between two looks at a window, else it starts afresh
 )
 
-// window is what was measured under one limit.
+// window is what was measured under one limit. Places whose outcome is ignored count
+// as held, for they were, but their latency says nothing.
 type window struct {
 	elapsed   time.Duration
 	limit     float64 // that was in force
@@ -26,40 +27,46 @@ type window struct {
 	drops     int64
 	ignored   int64
 	refused   int64
-	atLimit   int64         // successes and drops admitted into the last tenth of the limit
-	peak      int64         // most in flight at an admission
 	latency   time.Duration // of all successes and drops together
-	squares   int64         // of the same latencies, in units of 2^30 ns²
-	inFlight  int64         // at their admissions, all together
+
+	held     time.Duration // how long places were held, all together
+	squares  int64         // of the same times, in units of 2^30 ns²
+	inFlight int64         // at their admissions, all together
+	atLimit  int64         // that were admitted into the last tenth of the limit
+	peak     int64         // most in flight at an admission
 }
 
-func (w *window) samples() int64 { return w.successes + w.drops }
+func (w *window) answers() int64 { return w.successes + w.drops }
 
-func (w *window) meanLatency() time.Duration { return w.latency / time.Duration(max(w.samples(), 1)) }
+func (w *window) samples() int64 { return w.answers() + w.ignored }
+
+func (w *window) meanLatency() time.Duration { return w.latency / time.Duration(max(w.answers(), 1)) }
 
 // throughput is successes a second: a late answer is no throughput.
 func (w *window) throughput() float64 { return float64(w.successes) / w.elapsed.Seconds() }
 
-// steadyThroughput is the same by Little's law, mean in flight over mean latency.
-// Requests admitted together end together, and a count of them would depend on
-// whether the window's edge falls before or after.
+// steadyThroughput is the same by Little's law, mean in flight over mean time held,
+// times the share of successes. Requests admitted together end together, and a count
+// of them would depend on whether the window's edge falls before or after.
 func (w *window) steadyThroughput() float64 {
-	return float64(w.inFlight) / w.latency.Seconds() * float64(w.successes) / float64(w.samples())
+	return float64(w.inFlight) / w.held.Seconds() * float64(w.successes) / float64(w.samples())
 }
 
-// place is the mean latency, weighted by latency: how long the request takes that
-// is found in a place in flight at any one moment. Where few requests are long, it
-// is much longer than the mean, and so is the time in which a new limit shows.
+// place is how long the request takes that is found in a place in flight at any one
+// moment: the mean time held, weighted by itself. Where few requests are long, it is
+// much longer than the mean, and so is the time in which a new limit shows.
 func (w *window) place() time.Duration {
 	squares := float64(w.squares) * (1 << 30)
-	return max(w.meanLatency(), time.Duration(squares/float64(max(w.latency, 1))))
+	return max(w.meanHeld(), time.Duration(squares/float64(max(w.held, 1))))
 }
 
-// variation is the squared coefficient of variation of the latencies.
-func (w *window) variation() float64 { return float64(w.place())/float64(w.meanLatency()) - 1 }
+func (w *window) meanHeld() time.Duration { return w.held / time.Duration(max(w.samples(), 1)) }
+
+// variation is the squared coefficient of variation of the times held.
+func (w *window) variation() float64 { return float64(w.place())/float64(max(w.meanHeld(), 1)) - 1 }
 
 // inUse is the mean number of places in flight over the window's time.
-func (w *window) inUse() float64 { return w.latency.Seconds() / w.elapsed.Seconds() }
+func (w *window) inUse() float64 { return w.held.Seconds() / w.elapsed.Seconds() }
 
 // bound reports whether the limit held work back for most of the window. A burst
 // that touched the limit and went is not that.
@@ -74,6 +81,7 @@ func (w *window) add(v window) {
 	w.peak = max(w.peak, v.peak)
 	w.latency += v.latency
 	w.elapsed += v.elapsed
+	w.held += v.held
 	w.squares += v.squares
 	w.inFlight += v.inFlight
 }
@@ -197,16 +205,18 @@ func (s *sampler) add(t *ticket, outcome Outcome, nanos int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	w := &d.window
+	held := time.Duration(max(nanos, 1)) // not 0: it is divided by
 	switch outcome {
 	case Success:
 		w.successes++
+		w.latency += held
 	case Drop:
 		w.drops++
+		w.latency += held
 	default:
 		w.ignored++
-		return
 	}
-	w.latency += time.Duration(max(nanos, 1)) // not 0: it is divided by
+	w.held += held
 	w.squares += (nanos >> 10) * (nanos >> 10) >> 10
 	w.inFlight += t.inFlight
 	w.peak = max(w.peak, t.inFlight)

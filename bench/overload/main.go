@@ -8,6 +8,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"flag"
@@ -30,11 +31,12 @@ import (
 
 const (
 	deadline  = time.Second // an answer later than this is worth nothing
-	rounds    = 500         // of SHA-256 over 4 KiB: some milliseconds of processor time
+	hashings  = 500         // of SHA-256 over 4 KiB: some milliseconds of processor time
 	poolSize  = 10
 	poolHold  = 20 * time.Millisecond
-	warmUp    = 5 * time.Second
-	measured  = 10 * time.Second
+	warmUp    = 3 * time.Second
+	measured  = 5 * time.Second
+	rounds    = 3
 	maxOpened = 4000 // requests in flight at the generator
 )
 
@@ -45,21 +47,45 @@ func main() {
 		serve(*serving == "on")
 		return
 	}
-	fmt.Printf("%s, %d processors, one for the server; %v; deadline %v; %v measured after %v.\n\n",
-		runtime.GOARCH, runtime.NumCPU(), runtime.Version(), deadline, measured, warmUp)
-	fmt.Println("| handler | load | limiter | offered/s | in time/s | of capacity or load | p50 | p99 | refused |")
+	fmt.Printf("%s, %d processors, one for the server; %v; deadline %v; median of %d interleaved rounds, each %v after %v.\n\n",
+		runtime.GOARCH, runtime.NumCPU(), runtime.Version(), deadline, rounds, measured, warmUp)
+	fmt.Println("| handler | capacity | load | limiter | in time, of capacity or load | least and most | p50 | p99 | refused |")
 	fmt.Println("|---|---|---|---|---|---|---|---|---|")
-	for _, path := range []string{"/processor", "/pool"} {
-		capacity := withServer("off", func(url string) *report { return closedLoop(url+path, 10) }).perSecond()
-		for _, load := range []float64{0.7, 1.2, 3} {
+	for _, path := range []string{"processor", "pool"} {
+		outcomes := map[string][]outcome{}
+		for range rounds {
+			capacity := withServer("off", func(url string) *report { return closedLoop(url+path, 10) }).perSecond()
+			for _, load := range loads {
+				for _, limiter := range []string{"off", "on"} {
+					r := withServer(limiter, func(url string) *report { return openLoop(url+path, load*capacity) })
+					name := fmt.Sprintf("%.1f x | %s", load, limiter)
+					outcomes[name] = append(outcomes[name], outcome{capacity, r.perSecond() / (capacity * min(load, 1)), r})
+				}
+			}
+		}
+		for _, load := range loads {
 			for _, limiter := range []string{"off", "on"} {
-				r := withServer(limiter, func(url string) *report { return openLoop(url+path, load*capacity) })
-				fmt.Printf("| %s | %.1f x | %s | %.0f | %.0f | %.2f | %.0f ms | %.0f ms | %.0f %% |\n", path[1:], load, limiter,
-					load*capacity, r.perSecond(), r.perSecond()/(capacity*min(load, 1)), millis(r.quantile(0.5)), millis(r.quantile(0.99)),
-					100*float64(r.refused)/float64(max(r.offered, 1)))
+				name := fmt.Sprintf("%.1f x | %s", load, limiter)
+				print(path, name, outcomes[name])
 			}
 		}
 	}
+}
+
+var loads = []float64{0.7, 1.2, 3}
+
+// outcome is one round.
+type outcome struct {
+	capacity, goodput float64
+	*report
+}
+
+func print(path, name string, rounds []outcome) {
+	slices.SortFunc(rounds, func(a, b outcome) int { return cmp.Compare(a.goodput, b.goodput) })
+	o, last := rounds[len(rounds)/2], len(rounds)-1
+	fmt.Printf("| %s | %.0f/s | %s | %.2f | %.2f to %.2f | %.0f ms | %.0f ms | %.0f %% |\n", path, o.capacity, name,
+		o.goodput, rounds[0].goodput, rounds[last].goodput, millis(o.quantile(0.5)), millis(o.quantile(0.99)),
+		100*float64(o.refused)/float64(max(o.offered, 1)))
 }
 
 // serve listens on a free port of the loopback, prints its address, and serves until
@@ -69,7 +95,7 @@ func serve(limited bool) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/processor", func(w http.ResponseWriter, r *http.Request) {
 		var block [4096]byte
-		for range rounds {
+		for range hashings {
 			sum := sha256.Sum256(block[:])
 			copy(block[:], sum[:])
 		}
@@ -110,7 +136,7 @@ func withServer(limiter string, measure func(url string) *report) *report {
 	check(server.Start())
 	address, err := bufio.NewReader(out).ReadString('\n')
 	check(err)
-	r := measure("http://" + strings.TrimSpace(address))
+	r := measure("http://" + strings.TrimSpace(address) + "/")
 	in.Close()
 	check(server.Wait())
 	return r

@@ -11,6 +11,7 @@ package grpcconcurrency
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strconv"
 
 	"google.golang.org/grpc"
@@ -72,6 +73,7 @@ func (i *Interceptor) limit(ctx context.Context, method string, trailer func(met
 		trailer(metadata.Pairs("grpc-retry-pushback-ms", strconv.FormatInt(i.limiter.RetryAfter().Milliseconds(), 10)))
 		return status.Error(codes.Unavailable, "the server has as much work in flight as it can do")
 	}
+	runtime.Gosched()             // let all that wait for a processor ask for a place too, as concurrency.Middleware does
 	outcome := concurrency.Ignore // should the handler panic
 	defer func() { permit.Release(outcome) }()
 	err := work()
