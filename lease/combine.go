@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"weir.dev/weir"
@@ -23,19 +22,20 @@ type caller struct {
 	left    bool // nobody waits any more
 }
 
-var callers = sync.Pool{New: func() any { return &caller{done: make(chan struct{}, 1)} }}
-
-func newCaller(ask weir.Ask, now instant) *caller {
-	c := callers.Get().(*caller)
+func (s *Store) newCaller(ask weir.Ask, now instant) *caller {
+	c, ok := s.callers.Get().(*caller)
+	if !ok {
+		c = &caller{done: make(chan struct{}, 1)}
+	}
 	c.ask, c.since = ask, now
 	return c
 }
 
-// end returns the caller's answer and makes it ready for another.
-func (c *caller) end() (weir.Decision, error) {
+// answerOf returns the answer of a caller who is done, who is then another's.
+func (s *Store) answerOf(c *caller) (weir.Decision, error) {
 	d, err := c.d, c.err
-	c.ask, c.d, c.err, c.settled = weir.Ask{}, weir.Decision{}, nil, false
-	callers.Put(c)
+	*c = caller{done: c.done}
+	s.callers.Put(c)
 	return d, err
 }
 
@@ -59,18 +59,18 @@ func combines(ask *weir.Ask) bool {
 // askFirst asks for one caller, in its own context, and for a block if the key is hot. It
 // unlocks the shard.
 func (s *Store) askFirst(ctx context.Context, at place, ask weir.Ask, now instant) (weir.Decision, error) {
-	c := newCaller(ask, now)
+	c := s.newCaller(ask, now)
 	q := call{place: at, ask: ask, callers: []*caller{c}}
 	s.begin(&q, now)
 	at.sh.mu.Unlock()
 	s.run(ctx, &q)
 	<-c.done
-	return c.end()
+	return s.answerOf(c)
 }
 
 // join waits for the next call with the other callers of the key. It unlocks the shard.
 func (s *Store) join(ctx context.Context, at place, ask weir.Ask, now instant) (weir.Decision, error) {
-	c := newCaller(ask, now)
+	c := s.newCaller(ask, now)
 	e := at.e
 	e.waiting = append(e.waiting, c)
 	if len(e.waiting) == 1 {
@@ -86,19 +86,22 @@ func (s *Store) join(ctx context.Context, at place, ask weir.Ask, now instant) (
 	at.sh.mu.Unlock()
 	select {
 	case <-c.done:
-		return c.end()
+		return s.answerOf(c)
 	case <-ctx.Done():
 	}
 	at.sh.mu.Lock()
 	if c.settled { // at the same moment
 		at.sh.mu.Unlock()
 		<-c.done
-		return c.end()
+		return s.answerOf(c)
 	}
 	c.left = true
 	for i, w := range e.waiting {
 		if w == c {
 			e.waiting = append(e.waiting[:i], e.waiting[i+1:]...)
+			if len(e.waiting) == 0 {
+				e.endGroup()
+			}
 			break
 		}
 	}
@@ -112,8 +115,7 @@ func (s *Store) launch(at place, now instant) {
 	q := &call{place: at, ask: e.waiting[0].ask, callers: e.waiting}
 	deadline := s.opts.Budget - now.since(e.waiting[0].since)
 	e.waiting = nil
-	e.batch++
-	e.timer.Stop()
+	e.endGroup()
 	s.begin(q, now)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), deadline)
@@ -188,8 +190,7 @@ func (s *Store) settle(q *call, asked int64, d weir.Decision, err error) (again 
 		}
 		answerAll(waiting, d, err)
 	case !d.Allowed:
-		s.note(q, d, q.block, now)
-		answerAll(waiting, d, nil)
+		answerAll(waiting, s.note(q, d, q.block, now), nil)
 	default:
 		e.denial = denial{} // its wait has changed
 		served := min(d.Taken, int64(len(waiting)))
@@ -208,8 +209,7 @@ func (s *Store) settle(q *call, asked int64, d weir.Decision, err error) (again 
 		waiting = waiting[served:]
 		if wait, known := waitAfter(limit, &d); d.Taken < asked && known {
 			denied := weir.Decision{AtMicros: d.AtMicros, Remaining: d.Remaining, RetryAfter: wait, ResetAfter: d.ResetAfter}
-			s.note(q, denied, min(asked-d.Taken, q.block), now)
-			answerAll(waiting, denied, nil)
+			answerAll(waiting, s.note(q, denied, min(asked-d.Taken, q.block), now), nil)
 		} else if len(waiting) > 0 {
 			q.callers = waiting
 			again = true
@@ -226,17 +226,18 @@ func (s *Store) settle(q *call, asked int64, d weir.Decision, err error) (again 
 	return again, surplus
 }
 
-// note remembers a denial of one unit. Where so many units of a block did not come, it
-// lasts until they have been earned: asked for one by one, they cost a call each.
-func (s *Store) note(q *call, d weir.Decision, missing int64, now instant) {
+// note remembers a denial of one unit and returns what to tell of it. Where so many units
+// of a block did not come, it lasts until they have been earned: asked for one by one,
+// they cost a call each.
+func (s *Store) note(q *call, d weir.Decision, missing int64, now instant) weir.Decision {
 	if q.e.changes != q.changes {
-		return
+		return d
 	}
-	var hold time.Duration
-	if missing > 1 && q.ask.Limit.Algorithm() == weir.GCRA {
-		hold = earning(q.ask.Limit, missing-1)
+	if missing > 1 && q.ask.Limit.Algorithm() == weir.GCRA && d.RetryAfter != weir.Never {
+		d.RetryAfter += earning(q.ask.Limit, missing-1)
 	}
-	q.e.remember(&q.ask, &d, hold, now)
+	q.e.remember(&q.ask, &d, now)
+	return d
 }
 
 // serveWaiting answers those who wait from what has come, and asks for the others.
@@ -252,9 +253,18 @@ func (s *Store) serveWaiting(at place, now instant) {
 		served++
 	}
 	e.waiting = e.waiting[served:]
-	if len(e.waiting) > 0 {
+	switch {
+	case len(e.waiting) > 0:
 		s.launch(at, now)
+	case served > 0:
+		e.endGroup()
 	}
+}
+
+// endGroup makes the next caller who waits the first of a group.
+func (e *entry) endGroup() {
+	e.batch++
+	e.timer.Stop()
 }
 
 func (c *caller) answer(d weir.Decision, err error) {
@@ -305,18 +315,17 @@ func (s *Store) askAlone(ctx context.Context, at place, ask weir.Ask) (weir.Deci
 	if err != nil {
 		return d, err
 	}
-	now := s.clock()
 	at.sh.mu.Lock()
 	defer at.sh.mu.Unlock()
-	if e.id == id && e.limit == ask.Limit && !s.spendAfter(at, ask, &d, now) {
-		s.see(at, ask, &d, changes, now)
+	if e.id == id && e.limit == ask.Limit && !s.spendAfter(at, ask, &d) {
+		s.see(at, ask, &d, e.changes == changes)
 	}
 	return d, nil
 }
 
 // spendAfter serves a question that the store denied from what the block has.
-func (s *Store) spendAfter(at place, ask weir.Ask, d *weir.Decision, now instant) bool {
-	e := at.e
+func (s *Store) spendAfter(at place, ask weir.Ask, d *weir.Decision) bool {
+	e, now := at.e, s.clock()
 	at.sh.expire(e, now)
 	if ask.Partial {
 		ask.Cost = min(ask.Cost, max(e.blocks[0].left, e.blocks[1].left))
@@ -329,10 +338,11 @@ func (s *Store) spendAfter(at place, ask weir.Ask, d *weir.Decision, now instant
 	return true
 }
 
-// see takes note of the store's own answer to a question, and adds to it what the blocks
-// hold. Of a key that is hot it asks for a block.
-func (s *Store) see(at place, ask weir.Ask, d *weir.Decision, changes uint64, now instant) {
-	e := at.e
+// see takes note of the store's own answer to a question, of a denial only if it is to be
+// remembered, and adds to it what the blocks hold. For a key that is hot it asks for a
+// block.
+func (s *Store) see(at place, ask weir.Ask, d *weir.Decision, remember bool) {
+	e, now := at.e, s.clock()
 	if e.limit != ask.Limit || d.Cause != nil {
 		return
 	}
@@ -340,8 +350,8 @@ func (s *Store) see(at place, ask weir.Ask, d *weir.Decision, changes uint64, no
 	switch {
 	case d.Taken > 0:
 		e.denial = denial{} // its wait has changed
-	case !d.Allowed && ask.Cost > 0 && e.changes == changes:
-		e.remember(&ask, d, 0, now)
+	case !d.Allowed && ask.Cost > 0 && remember:
+		e.remember(&ask, d, now)
 	}
 	e.view(&ask, d)
 	if size := s.refillSize(at, now); size > 0 && ask.Cost > 0 {

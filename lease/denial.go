@@ -29,9 +29,9 @@ func needed(ask *weir.Ask) int64 {
 	return ask.Cost
 }
 
-// remember notes that a question was denied, with a longer wait where hold says so. One
-// that no waiting helps is not worth a note, nor one about a place in a queue.
-func (e *entry) remember(ask *weir.Ask, d *weir.Decision, hold time.Duration, now instant) {
+// remember notes that a question was denied, unless no waiting helps, it would have taken
+// a later place, or one for fewer units is remembered.
+func (e *entry) remember(ask *weir.Ask, d *weir.Decision, now instant) {
 	cost := needed(ask)
 	if ask.MaxWait != 0 || d.RetryAfter == weir.Never || d.RetryAfter <= 0 || d.Cause != nil {
 		return
@@ -39,8 +39,10 @@ func (e *entry) remember(ask *weir.Ask, d *weir.Decision, hold time.Duration, no
 	if e.denial.live(now) && e.denial.cost < cost {
 		return
 	}
-	wait := d.RetryAfter + hold
-	e.denial = denial{cost: cost, told: *d, at: now, passes: now.add(wait), until: now.add(min(wait, longestDenial))}
+	e.denial = denial{
+		cost: cost, told: *d, at: now,
+		passes: now.add(d.RetryAfter), until: now.add(min(d.RetryAfter, longestDenial)),
+	}
 }
 
 // forgetDenial ends what is remembered, and what calls under way will tell.

@@ -134,6 +134,7 @@ type Store struct {
 	shards  []shard // a power of two
 	clock   func() instant
 	refills sync.WaitGroup
+	callers sync.Pool
 }
 
 // New returns a store in front of another. It does no I/O. The error names every argument

@@ -69,43 +69,64 @@ func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
 // was taken ahead for it.
 func (s *Store) askRest(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
 	rest := make([]weir.Ask, 0, len(asks))
-	at := make([]int, 0, len(asks))
-	changes := make([]uint64, 0, len(asks))
+	changes := make([]uint64, 0, len(asks)) // of the rest
+	isOpen := func(i int) bool {
+		return !decisions[i].Allowed && !(asks[i].Alone && decisions[i].Source == weir.FromCache)
+	}
 	for i := range asks {
-		if decisions[i].Allowed || decisions[i].RetryAfter > 0 && asks[i].Alone {
-			continue
+		if isOpen(i) {
+			rest = append(rest, asks[i])
+			changes = append(changes, s.reopen(&asks[i], &decisions[i], len(rest) == 1))
 		}
-		rest, at = append(rest, asks[i]), append(at, i)
-		id, sh := s.locate(asks[i].Name, asks[i].Key)
-		sh.mu.Lock()
-		if e := sh.entries[id]; e != nil {
-			changes = append(changes, e.changes)
-		} else {
-			changes = append(changes, 0)
-		}
-		if len(rest) == 1 {
-			sh.counts.Calls++
-		}
-		if decisions[i].RetryAfter > 0 {
-			sh.counts.FromCache--
-		}
-		sh.mu.Unlock()
 	}
 	answers := make([]weir.Decision, len(rest))
 	if err := s.store.TakeAll(ctx, rest, answers); err != nil {
 		return err
 	}
-	now := s.clock()
-	for n, i := range at {
+	n := 0
+	for i := range asks {
+		if !isOpen(i) {
+			continue
+		}
 		decisions[i] = answers[n]
 		id, sh := s.locate(asks[i].Name, asks[i].Key)
 		sh.mu.Lock()
 		if e := sh.entries[id]; e != nil {
-			s.see(place{sh, e}, asks[i], &decisions[i], changes[n], now)
+			// The denial of a key asked twice may be for what the other would have taken.
+			s.see(place{sh, e}, asks[i], &decisions[i], e.changes == changes[n] && !askedTwice(rest, n))
 		}
 		sh.mu.Unlock()
+		n++
 	}
 	return nil
+}
+
+// reopen counts a question as asked of the store after all, the first one as the call, and
+// returns the changes that its entry has seen.
+func (s *Store) reopen(ask *weir.Ask, d *weir.Decision, first bool) (changes uint64) {
+	id, sh := s.locate(ask.Name, ask.Key)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if first {
+		sh.counts.Calls++
+	}
+	if d.Source == weir.FromCache {
+		sh.counts.FromCache--
+	}
+	if e := sh.entries[id]; e != nil {
+		changes = e.changes
+	}
+	return changes
+}
+
+// askedTwice reports whether another of the questions is about the same key.
+func askedTwice(asks []weir.Ask, n int) bool {
+	for i := range asks {
+		if i != n && asks[i].Name == asks[n].Name && asks[i].Key == asks[n].Key {
+			return true
+		}
+	}
+	return false
 }
 
 // giveBack puts what blocks gave to the group back into them, or to Alone questions too.
