@@ -24,6 +24,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 
+	"weir.dev/weir/memstore"
 	"weir.dev/weir/server/admin"
 	"weir.dev/weir/server/rls"
 	"weir.dev/weir/server/rules"
@@ -45,6 +46,8 @@ const (
 type serveOptions struct {
 	config              []string
 	store               string
+	storeBudget         time.Duration
+	instances           instances
 	grpc, http, debug   string
 	logLevel, logFormat string
 }
@@ -64,6 +67,13 @@ Each flag can be given as an environment variable instead: --store as WEIR_STORE
 --log-level as WEIR_LOG_LEVEL. A password is safer there, for other users of the machine
 can read command lines. Several paths in WEIR_CONFIG are separated like those in PATH.
 
+What a limit does while the store is away is on_store_error in the rules: local serves its
+share of the limit from memory, for which --instances or the rules' instances say how many
+instances of the service there are; allow and deny need no number. Where the rules do not
+say, it is local if the number is known, and else the answer is an error (UNAVAILABLE), on
+which the proxy decides. A store budget below the proxy's timeout (Envoy's is 20 ms) lets a
+server that hangs be noticed at once.
+
 Stores:
 ` + storeUsage,
 		Example: "  weir serve --config limits.yaml\n  weir serve --config /etc/weir --store redis://127.0.0.1:6379",
@@ -76,7 +86,7 @@ Stores:
 			if err != nil {
 				return err
 			}
-			s, err := newServer(cmd.Context(), opts, log)
+			s, err := newServer(opts, log)
 			if err != nil {
 				return err
 			}
@@ -86,6 +96,8 @@ Stores:
 	flags := cmd.Flags()
 	flags.StringArrayVar(&opts.config, "config", nil, "a rules `FILE`, or a directory of them; may be repeated")
 	flags.StringVar(&opts.store, "store", "memory:", "where counters are kept, a `URL`: see above")
+	flags.DurationVar(&opts.storeBudget, "store-budget", 0, "longest `TIME` that a question waits for the store's network (default 50ms)")
+	flags.Var(&opts.instances, "instances", "how many instances of the service share the limits, in place of what the rules say")
 	flags.StringVar(&opts.grpc, "grpc", ":8081", "`ADDRESS` for gRPC")
 	flags.StringVar(&opts.http, "http", ":8080", "`ADDRESS` for HTTP")
 	flags.StringVar(&opts.debug, "debug", "127.0.0.1:6070", "`ADDRESS` for debugging; it is for operators alone")
@@ -134,10 +146,11 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 
 // server is the running service: its listeners, and what answers on each.
 type server struct {
-	log        *slog.Logger
-	health     *health.Server
-	draining   atomic.Bool
-	closeStore func() error
+	log      *slog.Logger
+	health   *health.Server
+	draining atomic.Bool
+	store    *openStore
+	service  *rls.Service
 
 	grpcServer              *grpc.Server
 	httpServer, debugServer *http.Server
@@ -146,39 +159,55 @@ type server struct {
 
 // newServer loads the rules, opens the store and listens. After an error nothing is left
 // open.
-func newServer(ctx context.Context, opts serveOptions, log *slog.Logger) (_ *server, err error) {
+func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 	config, err := loadRules(opts.config, log)
 	if err != nil {
 		return nil, err
 	}
-	store, closeStore, err := openStore(ctx, opts.store)
+	store, err := newStore(opts.store, opts.storeBudget)
 	if err != nil {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
-	s := &server{log: log, health: health.NewServer(), closeStore: closeStore}
+	s := &server{log: log, health: health.NewServer(), store: store}
 	defer func() {
 		if err != nil {
 			s.close()
 		}
 	}()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo())
-	service, err := rls.New(store, rls.Options{Registry: registry, Log: log, StoreErrorClass: storeErrorClass})
-	if err != nil {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), admin.Nodes(store.nodes))
+	if s.service, err = newService(store, opts, registry, log); err != nil {
 		return nil, err
 	}
-	if err := service.SetRules(config); err != nil {
+	if err := s.service.SetRules(config); err != nil {
 		return nil, err
 	}
-	s.serveGRPC(service)
-	s.httpServer = newHTTPServer(s.routes(service, registry), log)
-	s.debugServer = newHTTPServer(admin.Debug(service.Rules), log)
+	s.serveGRPC(s.service)
+	s.httpServer = newHTTPServer(s.routes(s.service, registry), log)
+	s.debugServer = newHTTPServer(admin.Debug(s.service.Rules), log)
 	if err := s.listen(opts); err != nil {
 		return nil, err
 	}
 	log.Info("serving", "grpc", s.grpc.Addr().String(), "http", s.http.Addr().String(), "debug", s.debug.Addr().String(),
 		"store", storeName(opts.store), "domains", len(config.Domains()), "rules", len(config.Rules()))
 	return s, nil
+}
+
+// newService returns the service, with the store in memory that stands in for a store
+// which is away.
+func newService(store *openStore, opts serveOptions, registry *prometheus.Registry, log *slog.Logger) (*rls.Service, error) {
+	fallback, err := memstore.New(memstore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return rls.New(store.Store, rls.Options{
+		Registry:        registry,
+		Log:             log,
+		StoreErrorClass: storeErrorClass,
+		Budget:          store.budget,
+		Fallback:        fallback,
+		Instances:       int(opts.instances),
+	})
 }
 
 // loadRules reads the rules, and logs what they surely do not mean.
@@ -271,6 +300,9 @@ func (s *server) run(ctx context.Context) error {
 	go func() { failed <- s.grpcServer.Serve(s.grpc) }()
 	go func() { failed <- s.httpServer.Serve(s.http) }()
 	go func() { failed <- s.debugServer.Serve(s.debug) }()
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go (&nodeWatch{log: s.log}).run(watching, s.store.nodes)
 	var err error
 	select {
 	case <-ctx.Done():
@@ -316,7 +348,10 @@ func (s *server) close() {
 			l.Close() // closed already if its server ran
 		}
 	}
-	if err := s.closeStore(); err != nil {
+	if s.service != nil {
+		s.service.Close()
+	}
+	if err := s.store.close(); err != nil {
 		s.log.Error("closing the store", "error", err)
 	}
 }

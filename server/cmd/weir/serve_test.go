@@ -62,7 +62,7 @@ func startServerOn(t *testing.T, store string) *running {
 	t.Helper()
 	opts := localOptions(writeRules(t, shopRules))
 	opts.store = store
-	s, err := newServer(t.Context(), opts, slog.New(slog.DiscardHandler))
+	s, err := newServer(opts, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +225,7 @@ func TestServeRefusesWhatCannotWork(t *testing.T) {
 	} {
 		opts := localOptions(good)
 		tt.spoil(&opts)
-		if _, err := newServer(t.Context(), opts, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), tt.want) {
+		if _, err := newServer(opts, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error with %q", tt.name, err, tt.want)
 		}
 	}
@@ -259,7 +259,7 @@ func TestLogNeverHasThePassword(t *testing.T) {
 	var log bytes.Buffer
 	opts := localOptions(writeRules(t, shopRules))
 	opts.store = "redis://user:hunter2@127.0.0.1:1/0?budget=1ms"
-	s, err := newServer(t.Context(), opts, slog.New(slog.NewTextHandler(&log, nil)))
+	s, err := newServer(opts, slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -28,33 +27,52 @@ redis+cluster://[USER:PASSWORD@]HOST[:PORT],…   Redis Cluster
 with ?tls=true, ca=FILE, cert=FILE and key=FILE, server_name=NAME, resp2=true, client_name=NAME, budget=DURATION;
 in the password %, and in the query @ as well, are written as %25 and %40`
 
-// openStore returns the store that a URL names, and what closes it. A Redis server that
-// is away is no error here. Errors never show a password.
-func openStore(_ context.Context, text string) (weir.Store, func() error, error) {
+// openStore is a store, and what a service does with one.
+type openStore struct {
+	weir.Store
+	budget time.Duration            // the longest that a question takes; 0 in memory
+	nodes  func() []redisstore.Node // the servers that decide; none in memory
+	close  func() error
+}
+
+// newStore returns the store that a URL names, with a budget for its questions, or 0 for
+// the URL's own. A Redis server that is away is no error here. Errors never show a
+// password.
+func newStore(text string, budget time.Duration) (*openStore, error) {
 	u, err := parseStoreURL(text)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if u.scheme == "memory" {
 		opts, err := u.memory()
 		if err != nil {
-			return nil, nil, fmt.Errorf("store memory: %w", err)
+			return nil, fmt.Errorf("store memory: %w", err)
 		}
 		store, err := memstore.New(opts)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		return store, func() error { return nil }, nil
+		none := func() []redisstore.Node { return nil }
+		return &openStore{Store: store, nodes: none, close: func() error { return nil }}, nil
 	}
 	opts, err := u.redis()
+	switch {
+	case err != nil:
+	case budget != 0 && opts.Budget != 0:
+		err = fmt.Errorf("its budget of %v is given as %v too: leave one of them out", opts.Budget, budget)
+	case budget != 0:
+		opts.Budget = budget
+	case opts.Budget == 0:
+		opts.Budget = redisstore.DefaultBudget
+	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("store %s: %w", u, err)
+		return nil, fmt.Errorf("store %s: %w", u, err)
 	}
 	store, err := redisstore.New(opts)
 	if err != nil {
-		return nil, nil, fmt.Errorf("store %s: %w", u, err)
+		return nil, fmt.Errorf("store %s: %w", u, err)
 	}
-	return store, store.Close, nil
+	return &openStore{Store: store, budget: opts.Budget, nodes: store.Nodes, close: store.Close}, nil
 }
 
 // storeErrorClass names the kind of a store's error, or "" where the store has no name

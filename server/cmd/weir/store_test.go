@@ -98,7 +98,7 @@ func TestBadStoreURLsAreExplainedWithoutThePassword(t *testing.T) {
 		{"redis://user:hunter2@h?%zz", "name=value"},
 		{"redis://user:hunter2@::1:5", "HOST:PORT"},
 	} {
-		store, _, err := openStore(t.Context(), tt.text)
+		store, err := newStore(tt.text, 0)
 		switch {
 		case err == nil:
 			t.Errorf("%s: %v, want an error with %q", tt.text, store, tt.want)
