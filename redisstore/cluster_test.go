@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"weir.dev/weir"
 	"weir.dev/weir/internal/algorithm"
@@ -159,4 +160,42 @@ func firstCause(s *Store, asks []weir.Ask) error {
 		}
 	}
 	return nil
+}
+
+func TestSlotThatTwoNodesSendToEachOtherFailsItsOwnAsksAlone(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.Redis7, 3, 0)
+	s := open(t, Options{Addrs: c.Addrs(), Cluster: true, Budget: time.Second})
+	ask := askOf("loop", "a", limits[0], 0)
+	slot := c.Slot(stateKey(ask.Key, ask.Name, kindOf(ask.Limit)))
+	owner := c.Owner(slot)
+	beside := ask
+	for n := 0; ; n++ { // a key of the same node
+		beside.Key = weir.Text(fmt.Sprint("b", n))
+		if other := c.Slot(stateKey(beside.Key, ask.Name, kindOf(ask.Limit))); other != slot && c.Owner(other) == owner {
+			break
+		}
+	}
+	eventually(t, func() error { _, err := s.Take(ctx, beside); return err })
+	away := c.Node((owner+1)%3).Do("CLUSTER", "MYID").(string)
+	c.Node(owner).Do("CLUSTER", "SETSLOT", fmt.Sprint(slot), "NODE", away)
+	for range 8 {
+		_, err := s.Take(ctx, ask)
+		if class, _ := classOf(t, err); class != Moving {
+			t.Errorf("got class %s (%v), want %s", class, err, Moving)
+		}
+	}
+	decisions := make([]weir.Decision, 2)
+	if err := s.TakeAll(ctx, []weir.Ask{ask, beside}, decisions); err != nil {
+		t.Fatal(err)
+	}
+	if class, _ := classOf(t, decisions[0].Cause); class != Moving {
+		t.Errorf("of two: got class %s, want %s", class, Moving)
+	}
+	take(t, s, beside)
+	for _, n := range s.Nodes() {
+		if n.State != Healthy {
+			t.Errorf("%s is %v, want healthy: a slot is no reason to avoid a node", n.Addr, n.State)
+		}
+	}
 }

@@ -129,3 +129,12 @@ func (e *Error) again() bool {
 	}
 	return false
 }
+
+// after returns the error of an attempt that followed one which certainly did not run.
+// If it ran out of time, what took the time is why there had to be another attempt.
+func (e *Error) after(before *Error) *Error {
+	if before == nil || e.Class != Timeout {
+		return e
+	}
+	return &Error{before.Class, true, fmt.Errorf("no time to ask again: %w", before.Err)}
+}

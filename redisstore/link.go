@@ -59,7 +59,7 @@ func clientOption(o Options) rueidis.ClientOption {
 		Dialer:            net.Dialer{Timeout: time.Second, KeepAlive: time.Second},
 	}
 	opt.ClusterOption.ShardsRefreshInterval = 5 * time.Second
-	opt.ClusterOption.MaxMovedRedirections = 5
+	opt.ClusterOption.MaxMovedRedirections = 2 // then run decides, which knows the budget
 	if o.Master != "" {
 		opt.Sentinel = rueidis.SentinelOption{
 			MasterSet: o.Master, Username: o.SentinelUsername, Password: o.SentinelPassword, ClientName: o.ClientName,
@@ -199,6 +199,7 @@ func (l *link) run(b *budget, sc script, keys [2]string, args []string) (reply r
 	}
 	l.nodes.refresh(client, b.started)
 	whole := false
+	var last *Error
 	for wait := 2 * time.Millisecond; ; wait *= 2 {
 		reply, err = client.Do(b, sc.command(client, whole, keys, args)).ToMessage()
 		if err == nil {
@@ -208,8 +209,8 @@ func (l *link) run(b *budget, sc script, keys [2]string, args []string) (reply r
 			whole = true
 			continue
 		}
-		if e := classify(err); !e.again() || !b.sleep(wait) {
-			return reply, e
+		if last = classify(err).after(last); !last.again() || !b.sleep(wait) {
+			return reply, last
 		}
 	}
 }
@@ -242,6 +243,7 @@ type call struct {
 	args   []string
 	reply  rueidis.RedisMessage
 	err    error
+	last   *Error // of the attempt before
 	whole  bool
 	node   *node
 }
@@ -295,7 +297,11 @@ func (l *link) send(b *budget, calls []*call) {
 			if noScript(c.err) && !c.whole {
 				c.whole = true
 				left = append(left, c)
-			} else if classify(c.err).again() {
+				continue
+			}
+			c.last = classify(c.err).after(c.last)
+			c.err = c.last
+			if c.last.again() {
 				left, pause = append(left, c), true
 			}
 		}
