@@ -97,6 +97,9 @@ func (of leaseOf) options(budget time.Duration) lease.Options {
 // leased at all: a limit that is small for so many is not.
 func LeaseBound(l *rules.Limit, instances int) (more int64, leased bool) {
 	of := leaseOf{l.Lease, l.InstancesOf(instances)}
+	if of.Max == 0 || of.instances == 0 {
+		return 0, false
+	}
 	// Whether there are leases depends on the capacity alone, but only by GCRA do they
 	// have a bound to state.
 	alike := weir.Per(l.Units(), l.Period()).Burst(l.Capacity())

@@ -5,18 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
 	"weir.dev/weir"
+	"weir.dev/weir/server/rls"
 	"weir.dev/weir/server/rules"
 	"weir.dev/weir/server/source"
 )
 
 func newCheckCommand() *cobra.Command {
 	var asJSON bool
+	var n instances
 	cmd := &cobra.Command{
 		Use:   "check CONFIG…",
 		Short: "Say what a configuration means, or everything that is wrong with it",
@@ -24,15 +27,24 @@ func newCheckCommand() *cobra.Command {
 
 If they can be used, print each rule with the most that it lets pass in any window, and
 exit with status 0. Otherwise print every fault, with its file, line and column and what
-to write instead, and exit with status 1. Warnings do not change the status.`,
+to write instead, and exit with status 1. Warnings do not change the status.
+
+How many instances of the service share the limits is what --instances says, or
+WEIR_INSTANCES, or the files. It decides what each serves while the store is away, and how
+much more than a limit they may let pass where it has a lease.`,
 		Example: "  weir check examples/quickstart/ratelimit.yaml",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if text, ok := os.LookupEnv("WEIR_INSTANCES"); ok && n == 0 {
+				if err := n.Set(text); err != nil {
+					return fmt.Errorf("WEIR_INSTANCES: %w", err)
+				}
+			}
 			files, err := source.Read(args...)
 			if err != nil {
 				return err
 			}
-			report := newCheckReport(files)
+			report := newCheckReport(files, int(n))
 			if asJSON {
 				err = report.writeJSON(cmd.OutOrStdout())
 			} else {
@@ -44,6 +56,7 @@ to write instead, and exit with status 1. Warnings do not change the status.`,
 			return fmt.Errorf("%s in %s", plural(len(report.Faults), "fault"), plural(len(files), "file"))
 		},
 	}
+	cmd.Flags().Var(&n, "instances", "how many instances of the service will share the limits")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the rules, faults and warnings as JSON")
 	return cmd
 }
@@ -73,12 +86,31 @@ type checkedLimit struct {
 	Burst     int64   `json:"burst,omitempty"` // of the algorithms that have one
 	WorstCase int64   `json:"worst_case"`      // most units in any window of that length
 
+	// OnStoreError is "local", "allow" or "deny", or missing: an error. Instances share the
+	// limit by "local", and by a lease.
+	OnStoreError string        `json:"on_store_error,omitempty"`
+	Instances    int           `json:"instances,omitempty"`
+	Lease        *checkedLease `json:"lease,omitempty"`
+
 	window string
 }
 
-func newCheckReport(files []rules.File) checkReport {
+// checkedLease is a limit's lease. It has no effect where a twentieth of the limit is less
+// than a unit for each instance.
+type checkedLease struct {
+	Max    int64   `json:"max"`
+	Refill float64 `json:"refill"`
+	Expiry float64 `json:"expiry_seconds"`
+	Effect bool    `json:"effect"`
+	More   int64   `json:"more"` // most units beyond the worst case
+}
+
+func newCheckReport(files []rules.File, instances int) checkReport {
 	report := checkReport{Rules: []checkedRule{}, Faults: []rules.Fault{}, Warnings: []rules.Fault{}}
 	config, err := rules.Parse(files...)
+	if err == nil {
+		err = config.CheckInstances(instances)
+	}
 	var faults rules.Faults
 	if errors.As(err, &faults) {
 		report.Faults = faults
@@ -88,15 +120,15 @@ func newCheckReport(files []rules.File) checkReport {
 	report.Warnings = append(report.Warnings, config.Warnings...)
 	for _, r := range config.Rules() {
 		rule := checkedRule{Domain: r.Domain, Rule: r.Path, Unlimited: r.Unlimited, Shadow: r.Shadow, Limits: []checkedLimit{}}
-		for _, l := range r.Limits {
-			rule.Limits = append(rule.Limits, newCheckedLimit(l))
+		for i := range r.Limits {
+			rule.Limits = append(rule.Limits, newCheckedLimit(&r.Limits[i], instances))
 		}
 		report.Rules = append(report.Rules, rule)
 	}
 	return report
 }
 
-func newCheckedLimit(l rules.Limit) checkedLimit {
+func newCheckedLimit(l *rules.Limit, instances int) checkedLimit {
 	c := checkedLimit{
 		Name:      l.Name,
 		Algorithm: l.Algorithm().String(),
@@ -110,6 +142,18 @@ func newCheckedLimit(l rules.Limit) checkedLimit {
 	}
 	if a := l.Algorithm(); a == weir.GCRA || a == weir.LeakyBucket {
 		c.Burst = l.Capacity()
+	}
+	policy := l.Fallback(instances)
+	if policy != rules.Unsaid {
+		c.OnStoreError = policy.String()
+	}
+	leased := l.Lease != (rules.Lease{})
+	if leased || policy == rules.Local {
+		c.Instances = l.InstancesOf(instances)
+	}
+	if leased {
+		more, effect := rls.LeaseBound(l, instances)
+		c.Lease = &checkedLease{l.Lease.Max, l.Lease.Refill, l.Lease.Expiry.Seconds(), effect, more}
 	}
 	return c
 }
@@ -151,7 +195,7 @@ func (c checkReport) writeText(out, errs io.Writer) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "DOMAIN\tRULE\tLIMIT\tWORST CASE")
+	fmt.Fprintln(t, "DOMAIN\tRULE\tLIMIT\tWORST CASE\tWITHOUT STORE")
 	for _, r := range c.Rules {
 		shadow := ""
 		if r.Shadow {
@@ -159,16 +203,16 @@ func (c checkReport) writeText(out, errs io.Writer) error {
 		}
 		switch {
 		case r.Unlimited:
-			fmt.Fprintf(t, "%s\t%s\tunlimited\t\n", r.Domain, r.Rule)
+			fmt.Fprintf(t, "%s\t%s\tunlimited\t\t\n", r.Domain, r.Rule)
 		case len(r.Limits) == 0:
-			fmt.Fprintf(t, "%s\t%s\tnone: allows and counts nothing\t\n", r.Domain, r.Rule)
+			fmt.Fprintf(t, "%s\t%s\tnone: allows and counts nothing\t\t\n", r.Domain, r.Rule)
 		}
 		for i, l := range r.Limits {
 			domain, rule := r.Domain, r.Rule
 			if i > 0 {
 				domain, rule = "", "  and"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\n", domain, rule, l, shadow, l.worst())
+			fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t%s\n", domain, rule, l, shadow, l.worst(), l.withoutStore())
 		}
 	}
 	return t.Flush()
@@ -183,6 +227,13 @@ func (l checkedLimit) String() string {
 	if l.Burst > 0 && l.Burst != l.Units {
 		s += fmt.Sprintf(", burst %d", l.Burst)
 	}
+	switch {
+	case l.Lease == nil:
+	case l.Lease.Effect, l.Instances == 0:
+		s += fmt.Sprintf(", lease %d", l.Lease.Max)
+	default:
+		s += fmt.Sprintf(", lease without effect: too little for %s", plural(l.Instances, "instance"))
+	}
 	return s
 }
 
@@ -190,7 +241,24 @@ func (l checkedLimit) worst() string {
 	if l.Units == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d in any %s", l.WorstCase, l.window)
+	s := fmt.Sprintf("%d in any %s", l.WorstCase, l.window)
+	if l.Lease != nil && l.Lease.More > 0 {
+		s += fmt.Sprintf(", and %d more by leases", l.Lease.More)
+	}
+	return s
+}
+
+// withoutStore says what the limit does when the store cannot decide.
+func (l checkedLimit) withoutStore() string {
+	switch {
+	case l.Units == 0: // no store is asked
+		return ""
+	case l.OnStoreError == "":
+		return "error"
+	case l.OnStoreError == rules.Local.String():
+		return fmt.Sprintf("1/%d in each instance", l.Instances)
+	}
+	return l.OnStoreError
 }
 
 // shortDuration is d without the zeros that its String ends with: "36h".

@@ -44,20 +44,71 @@ descriptors:
   - {window: 36h, requests_per_unit: 50, algorithm: sliding_window}
 - {key: "a*", rate_limit: {window: 2h30m, requests_per_unit: 6}}
 `)
-	want := `DOMAIN  RULE        LIMIT                                                             WORST CASE
-shop    user        100 per minute by gcra, burst 20                                  119 in any minute
+	want := `DOMAIN  RULE        LIMIT                                                  WORST CASE         WITHOUT STORE
+shop    user        100 per minute by gcra, burst 20                                  119 in any minute  error
 shop    user=white  none: allows and counts nothing                                   
 shop    user=bad    denies everything                                                 
 shop    free        unlimited                                                         
-shop    tenant      5 per 1m30s by sliding_log, in shadow: never denies               5 in any 1m30s
-          and       50 per 36h by sliding_window, in shadow: never denies             99 in any 36h
-shop    a*          6 per 2h30m by fixed_window                                       12 in any 2h30m
+shop    tenant      5 per 1m30s by sliding_log, in shadow: never denies               5 in any 1m30s     error
+          and       50 per 36h by sliding_window, in shadow: never denies             99 in any 36h      error
+shop    a*          6 per 2h30m by fixed_window                                       12 in any 2h30m    error
 `
 	if err != nil || trimLines(out) != trimLines(want) {
 		t.Errorf("got %v and\n%s\nwant\n%s", err, out, want)
 	}
 	if want := `limits.yaml:13:9: warning: the * in the key "a*" stands for any text: write it in the value, if that was meant` + "\n"; errs != want {
 		t.Errorf("got the warnings %q, want %q", errs, want)
+	}
+}
+
+func TestCheckSaysWhatALimitDoesWithoutTheStoreAndWhatItsLeaseCosts(t *testing.T) {
+	t.Parallel()
+	const text = `
+domain: shop
+instances: 8
+descriptors:
+- {key: user, rate_limit: {unit: second, requests_per_unit: 5000, algorithm: gcra, lease: {max: 50, refill: 0.2, expiry: 500ms}}}
+- {key: slow, rate_limit: {unit: hour, requests_per_unit: 5000, algorithm: gcra, lease: {max: 50}}}
+- {key: page, on_store_error: allow, rate_limit: {unit: hour, requests_per_unit: 5000, lease: {max: 50}}}
+- {key: login, on_store_error: deny, rate_limit: {unit: minute, requests_per_unit: 5, lease: {max: 5}}}
+`
+	for _, test := range []struct{ flags, want string }{
+		// 8 instances x 26 units, a block of 26 being a twentieth of 5,000 / (8 x 1.2), x 1.2.
+		{"", `DOMAIN RULE LIMIT WORST CASE WITHOUT STORE
+shop user 5000 per second by gcra, lease 50 9999 in any second, and 250 more by leases 1/8 in each instance
+shop slow 5000 per hour by gcra, lease 50 9999 in any hour, and 1 more by leases 1/8 in each instance
+shop page 5000 per hour by fixed_window, lease 50 10000 in any hour allow
+shop login 5 per minute by fixed_window, lease without effect: too little for 8 instances 10 in any minute deny
+`},
+		{"--instances=2", `DOMAIN RULE LIMIT WORST CASE WITHOUT STORE
+shop user 5000 per second by gcra, lease 50 9999 in any second, and 120 more by leases 1/2 in each instance
+shop slow 5000 per hour by gcra, lease 50 9999 in any hour, and 1 more by leases 1/2 in each instance
+shop page 5000 per hour by fixed_window, lease 50 10000 in any hour allow
+shop login 5 per minute by fixed_window, lease without effect: too little for 2 instances 10 in any minute deny
+`},
+	} {
+		var flags []string
+		if test.flags != "" {
+			flags = append(flags, test.flags)
+		}
+		out, errs, err := check(t, text, flags...)
+		if err != nil || errs != "" || trimLines(out) != test.want {
+			t.Errorf("%s: got %v, %s and\n%s\nwant\n%s", test.flags, err, errs, trimLines(out), test.want)
+		}
+	}
+}
+
+func TestCheckRefusesLocalWithoutInstances(t *testing.T) {
+	t.Parallel()
+	text := "domain: shop\non_store_error: local\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
+	if _, errs, err := check(t, text); err == nil || !strings.HasPrefix(errs, "limits.yaml:2:17: on_store_error: local needs to know how many instances") {
+		t.Errorf("got %v and %s, want a fault in line 2", err, errs)
+	}
+	if _, errs, err := check(t, text, "--instances", "3"); err != nil {
+		t.Errorf("with --instances 3: got %v and %s, want no fault", err, errs)
+	}
+	if _, errs, err := check(t, text, "--instances", "0"); err == nil || !strings.Contains(errs, "write a number from 1") {
+		t.Errorf("with --instances 0: got %v and %s, want an error that says what to write", err, errs)
 	}
 }
 

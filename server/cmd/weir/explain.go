@@ -112,8 +112,9 @@ func writeOutcome(b *strings.Builder, r *rules.Rule, entries []rules.Entry) {
 		b.WriteString(" (in shadow: never denies)")
 	}
 	b.WriteString(":\n")
-	for _, l := range r.Limits {
-		c := newCheckedLimit(l)
+	for i := range r.Limits {
+		l := &r.Limits[i]
+		c := newCheckedLimit(l, 0)
 		fmt.Fprintf(b, "   %s", c)
 		if c.Units > 0 {
 			fmt.Fprintf(b, "; at most %s", c.worst())
