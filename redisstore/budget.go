@@ -13,7 +13,7 @@ import (
 type budget struct {
 	started  time.Time
 	deadline time.Time
-	whole    bool // the caller gave it all the time that the store allows
+	telling  bool // long enough to blame the node for no answer
 	timer    *time.Timer
 	done     chan struct{}
 }
@@ -25,21 +25,26 @@ var budgets = sync.Pool{New: func() any {
 	return b
 }}
 
+// tellingTime is how long a caller must wait for a silent node to be blamed for it. Proxies
+// wait for less than a budget, by default Envoy for 20 ms of which the service keeps 3; if
+// their waits told nothing, a node that hangs would cost each of them.
+const tellingTime = 10 * time.Millisecond
+
 // newBudget returns a budget of at most d, and of what ctx has left.
 func newBudget(ctx context.Context, d time.Duration) (*budget, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	now := time.Now()
-	deadline, whole := now.Add(d), true
+	deadline, telling := now.Add(d), true
 	if own, ok := ctx.Deadline(); ok && own.Before(deadline) {
-		deadline, whole = own, false
 		if d = own.Sub(now); d <= 0 {
 			return nil, context.DeadlineExceeded
 		}
+		deadline, telling = own, d >= tellingTime
 	}
 	b := budgets.Get().(*budget)
-	b.started, b.deadline, b.whole = now, deadline, whole
+	b.started, b.deadline, b.telling = now, deadline, telling
 	b.timer.Reset(d)
 	return b, nil
 }

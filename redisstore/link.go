@@ -216,7 +216,7 @@ func (l *link) run(b *budget, sc script, keys [2]string, args []string) (reply r
 }
 
 // left tells a node's breaker how a question ended, and returns its error as an *Error.
-// A question whose caller gave it less than the budget says nothing by timing out.
+// A question whose caller had next to no time says nothing by timing out.
 func (l *link) left(b *budget, n *node, err error) error {
 	now := time.Now()
 	if err == nil {
@@ -226,7 +226,7 @@ func (l *link) left(b *budget, n *node, err error) error {
 	e := classify(err)
 	n.note(e)
 	l.nodes.soon(now)
-	n.leave(now, e, !e.tells() || e.Class == Timeout && !b.whole)
+	n.leave(now, e, !e.tells() || e.Class == Timeout && !b.telling)
 	return e
 }
 
