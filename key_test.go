@@ -23,6 +23,8 @@ func TestKeysOfDifferentClientsNeverMeet(t *testing.T) {
 		keys = append(keys, weir.Text(s), weir.Parts(s), weir.Parts(s, ""), weir.Parts("", s))
 	}
 	keys = append(keys, weir.Parts(), weir.Parts("a", "bc"), weir.Parts("ab", "c"), weir.Parts("abc"), weir.Text("abc"))
+	// Spelled as Parts("a") and Parts("") are inside.
+	keys = append(keys, weir.Text("\x01a"), weir.Text("\x00"))
 	for _, a := range []string{"127.0.0.1", "::1", "2001:db8::1", "0.0.0.0", "::"} {
 		keys = append(keys, weir.Addr(netip.MustParseAddr(a)))
 	}
