@@ -66,6 +66,12 @@ func startServerOn(t *testing.T, store string) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return runServer(t, s)
+}
+
+// runServer runs a server until the test ends.
+func runServer(t *testing.T, s *server) *running {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	r := &running{server: s, stop: stop, done: make(chan error, 1)}
 	go func() { r.done <- s.run(ctx) }()
