@@ -34,3 +34,8 @@ overload:
 .PHONY: drills
 drills:
 	go test ./internal/drills -count=1 -run '^TestDrills$$' -timeout 20m -args -full
+
+# Seeds the usual mistakes, one at a time, and shows that the tests notice each; some twenty minutes.
+.PHONY: seeded-defects
+seeded-defects:
+	./scripts/seeded-defects.sh
