@@ -15,6 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/wrapperspb"
+
+	"weir.dev/weir"
 )
 
 // askTimeout is how long ask waits for the service.
@@ -110,19 +112,25 @@ func (q *question) request(args []string) (*pb.RateLimitRequest, error) {
 
 // printAnswer writes the answer for people: its code, and a line for each limit.
 func printAnswer(out io.Writer, answer *pb.RateLimitResponse) {
+	told := answer.GetDynamicMetadata().GetFields()
 	for _, s := range answer.GetStatuses() {
 		reset := s.GetDurationUntilReset().AsDuration()
 		l := s.GetCurrentLimit()
 		switch {
 		case s.GetCode() == pb.RateLimitResponse_OVER_LIMIT:
 			fmt.Fprintf(out, "over the limit: try again in %v (%s, %d left)\n", reset, limitText(l), s.GetLimitRemaining())
+		case l == nil && told["source"].GetStringValue() == weir.FromPolicy.String():
+			fmt.Fprintln(out, "allowed: what is left is not known")
 		case l == nil:
 			fmt.Fprintln(out, "allowed: no limit applies")
 		default:
 			fmt.Fprintf(out, "allowed: %d left of %s, as new in %v\n", s.GetLimitRemaining(), limitText(l), reset)
 		}
 	}
-	if delay, ok := answer.GetDynamicMetadata().GetFields()["delay_seconds"]; ok {
+	if cause := told["cause"].GetStringValue(); cause != "" {
+		fmt.Fprintf(out, "decided by the %s, for the store could not: %s\n", told["source"].GetStringValue(), cause)
+	}
+	if delay, ok := told["delay_seconds"]; ok {
 		fmt.Fprintf(out, "start it in %v\n", time.Duration(delay.GetNumberValue()*float64(time.Second)))
 	}
 }

@@ -163,7 +163,11 @@ func TestServiceStartsByPolicyWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
 	redis.Kill()
-	_, client, _ := startResilient(t, redis.Addr, "")
+	s, client, _ := startResilient(t, redis.Addr, "")
+	if out, status := commandStatus(t, "ask", "--addr", s.grpc.Addr().String(), "--domain", "shop", "allow=x"); status != 0 ||
+		!strings.Contains(out, "allowed: what is left is not known\ndecided by the policy, for the store could not: unreachable") {
+		t.Errorf("weir ask: status %d, want 0 and why:\n%s", status, out)
+	}
 	if passed := expectPolicies(t, client, "away from the start"); passed != 4 {
 		t.Errorf("%d passed by the fallback, want the share of 4", passed)
 	}
