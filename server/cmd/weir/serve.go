@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,9 +19,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/status"
 
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/server/admin"
@@ -146,11 +147,13 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 
 // server is the running service: its listeners, and what answers on each.
 type server struct {
-	log      *slog.Logger
-	health   *health.Server
-	draining atomic.Bool
-	store    *openStore
-	service  *rls.Service
+	log     *slog.Logger
+	health  *health.Server
+	serving context.Context // until beginDrain
+	store   *openStore
+	service *rls.Service
+
+	beginDrain context.CancelFunc
 
 	grpcServer              *grpc.Server
 	httpServer, debugServer *http.Server
@@ -169,6 +172,7 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 		return nil, fmt.Errorf("--store: %w", err)
 	}
 	s := &server{log: log, health: health.NewServer(), store: store}
+	s.serving, s.beginDrain = context.WithCancel(context.Background())
 	defer func() {
 		if err != nil {
 			s.close()
@@ -245,6 +249,7 @@ func (s *server) serveGRPC(service *rls.Service) {
 		rls.ServerOption(),
 		grpc.MaxRecvMsgSize(2*rls.MaxMessageBytes), // above its own bound, so that it can say what is wrong
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.StreamInterceptor(s.endWithService),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 	)
 	service.Register(s.grpcServer)
@@ -254,10 +259,32 @@ func (s *server) serveGRPC(service *rls.Service) {
 	}
 }
 
+// endWithService ends a stream, which here is a watch of the health, when draining begins,
+// with that as the last news. A watch would else be a request under way until time is up.
+func (s *server) endWithService(service any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handle grpc.StreamHandler) error {
+	ctx, end := context.WithCancel(stream.Context())
+	defer end()
+	defer context.AfterFunc(s.serving, end)()
+	err := handle(service, &endingStream{stream, ctx})
+	if s.serving.Err() == nil {
+		return err
+	}
+	stream.SendMsg(&healthpb.HealthCheckResponse{Status: healthpb.HealthCheckResponse_NOT_SERVING}) // an error says that the watcher has left
+	return status.Error(codes.Unavailable, "the service stops")
+}
+
+// endingStream is a stream with a context of its own.
+type endingStream struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (s *endingStream) Context() context.Context { return s.ctx }
+
 func (s *server) routes(service *rls.Service, registry *prometheus.Registry) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /json", service)
-	mux.Handle("GET /healthcheck", admin.Health(func() bool { return !s.draining.Load() }))
+	mux.Handle("GET /healthcheck", admin.Health(func() bool { return s.serving.Err() == nil }))
 	mux.Handle("GET /metrics", admin.Metrics(registry))
 	return mux
 }
@@ -318,7 +345,7 @@ func (s *server) run(ctx context.Context) error {
 // drain tells health checks first, so that proxies look for others, and then lets the
 // requests under way end: for drainTimeout at most.
 func (s *server) drain() {
-	s.draining.Store(true)
+	s.beginDrain()
 	s.health.Shutdown()
 	ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 	defer cancel()

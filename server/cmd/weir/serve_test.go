@@ -199,10 +199,37 @@ func TestDrainTellsHealthFirstAndLetsRequestsEnd(t *testing.T) {
 	}
 }
 
+func TestWatchersOfHealthAreToldTheEndAndDoNotHoldItUp(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	var watches []grpc.ServerStreamingClient[healthpb.HealthCheckResponse]
+	for _, name := range []string{"", "unknown"} {
+		watch, err := healthpb.NewHealthClient(dial(t, s.grpc)).Watch(t.Context(), &healthpb.HealthCheckRequest{Service: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := watch.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		watches = append(watches, watch)
+	}
+	s.stop()
+	for _, watch := range watches {
+		last := healthpb.HealthCheckResponse_UNKNOWN
+		got, err := watch.Recv()
+		for ; err == nil; got, err = watch.Recv() {
+			last = got.GetStatus()
+		}
+		if last != healthpb.HealthCheckResponse_NOT_SERVING || status.Convert(err).Message() != "the service stops" {
+			t.Errorf("got %v and then %v, want NOT_SERVING and that the service stops", last, err)
+		}
+	}
+}
+
 func TestHealthcheckFailsWhileDraining(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	s.draining.Store(true)
+	s.beginDrain()
 	if code, _ := get(t, s.http, "/healthcheck"); code != http.StatusServiceUnavailable {
 		t.Errorf("GET /healthcheck = %d, want 503", code)
 	}
