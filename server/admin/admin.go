@@ -53,6 +53,20 @@ func Debug(config func() *rules.Config) http.Handler {
 	return mux
 }
 
+// ahead says what a limit does besides counting, as the configuration writes it.
+func ahead(l rules.Limit) (s string) {
+	if l.OnStoreError != rules.Unsaid {
+		s += fmt.Sprintf(", on_store_error: %v", l.OnStoreError)
+	}
+	if l.Instances > 0 {
+		s += fmt.Sprintf(", instances: %d", l.Instances)
+	}
+	if l.Lease != (rules.Lease{}) {
+		s += fmt.Sprintf(", lease: {max: %d, refill: %v, expiry: %v}", l.Lease.Max, l.Lease.Refill, l.Lease.Expiry)
+	}
+	return s
+}
+
 // writeRules writes a line for each limit: where it is, and how much it allows.
 func writeRules(w io.Writer, c *rules.Config) {
 	for _, r := range c.Rules() {
@@ -71,7 +85,7 @@ func writeRules(w io.Writer, c *rules.Config) {
 			if l.Name != "" {
 				name = fmt.Sprintf(", name %q", l.Name)
 			}
-			fmt.Fprintf(w, "%s: %s: %v%s%s\n", r.Domain, r.Path, l.Limit, name, note)
+			fmt.Fprintf(w, "%s: %s: %v%s%s%s\n", r.Domain, r.Path, l.Limit, name, note, ahead(l))
 		}
 	}
 }

@@ -175,6 +175,36 @@ func TestServiceStartsByPolicyWhileRedisIsAway(t *testing.T) {
 	central(t, client)
 }
 
+// What is wrong with one key is not wrong with the node.
+func TestStateThatIsNotOursIsDecidedByPolicyForItsKeyAlone(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	s, client, _ := startResilient(t, redis.Addr, "?budget=30s")
+	if got, err := ask(t.Context(), client, "deny", "x"); err != nil || got.source != "store" {
+		t.Fatalf("got %v, %v, want an answer by the store", got, err)
+	}
+	keys, _ := redis.Do("KEYS", "*").([]any)
+	if len(keys) != 1 {
+		t.Fatalf("got the keys %v, want one", keys)
+	}
+	redis.Do("DEL", keys[0].(string))
+	redis.Do("RPUSH", keys[0].(string), "not ours")
+	for range 20 {
+		if got, err := ask(t.Context(), client, "deny", "x"); err != nil || got != (reply{"OVER_LIMIT", "policy", "corrupt"}) {
+			t.Fatalf("got %v, %v, want OVER_LIMIT by policy, because of corrupt state", got, err)
+		}
+		if got, err := ask(t.Context(), client, "allow", "x"); err != nil || got.source != "store" {
+			t.Fatalf("another key: got %v, %v, want an answer by the store", got, err)
+		}
+	}
+	if got := metric(t, s, "rate_limit_store_node_opened_total"); got != "0" {
+		t.Errorf("the node became avoided %s times, want 0", got)
+	}
+	if got := metric(t, s, "rate_limit_fallback_activations_total"); got != "20" {
+		t.Errorf("%s activations, want 20", got)
+	}
+}
+
 // With a budget of 30 s nothing but the caller's deadline ends a question to a server that
 // hangs. The first deadline is Envoy's; the longer ones are for a machine that is busy.
 func TestProxysDeadlineIsMetByPolicy(t *testing.T) {
