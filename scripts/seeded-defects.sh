@@ -50,6 +50,9 @@ copy() {
 # seed makes one edit in the copy, where its old lines stand exactly once.
 seed() {
   local file=${1%%$'\n'*} line old='' new='' text
+  if [ ! -e "$dir/.original/$file" ]; then
+    mkdir -p "$(dirname "$dir/.original/$file")" && cp "$dir/$file" "$dir/.original/$file"
+  fi
   while IFS= read -r line; do
     case $line in
     -*) old+=${line#-}$'\n' ;;
@@ -71,14 +74,16 @@ seed_all() { # seed_all EDITS
 
 restore() { # restore EDITS
   local edit
-  while IFS= read -r -d $'\x01' edit; do cp "${edit%%$'\n'*}" "$dir/${edit%%$'\n'*}"; done <<<"$1"
+  while IFS= read -r -d $'\x01' edit; do
+    cp "$dir/.original/${edit%%$'\n'*}" "$dir/${edit%%$'\n'*}"
+  done <<<"$1"
 }
 
 # run_tests runs one line of a defect in the copy: a package, then perhaps what -run takes.
 run_tests() {
   local package=${1%% *} only=${1#* }
   if [ "$only" = "$1" ]; then only=; fi
-  (cd "$dir" && go test -short -count=1 -timeout 4m -run "$only" "$package") >"$dir/output" 2>&1
+  (cd "$dir" && go test -short -count=1 -timeout 10m -run "$only" "$package") >"$dir/output" 2>&1
 }
 
 # failed prints the tests that failed, the deepest only, two of them.
@@ -124,13 +129,20 @@ fi
 copy
 
 # What fails without a defect proves nothing.
-while IFS= read -r run; do
-  if ! run_tests "$run"; then
+declare -A all=() # the tests of each package
+for n in "${chosen[@]}"; do
+  while IFS=' ' read -r package only && [ -n "$package" ]; do
+    all[$package]+=${all[$package]:+|}${only:-.}
+  done <<<"${runs[n]}"
+done
+echo "the tests without a defect: ${!all[*]}" >&2
+for package in "${!all[@]}"; do
+  if ! run_tests "$package ${all[$package]}"; then
     tail -40 "$dir/output" >&2
-    echo "go test $run fails without any defect: mend that first" >&2
+    echo "go test $package fails without any defect: mend that first" >&2
     exit 1
   fi
-done < <(for n in "${chosen[@]}"; do printf '%s' "${runs[n]}"; done | sort -u)
+done
 
 bad=0
 echo '| defect | tests that fail | verdict |'
