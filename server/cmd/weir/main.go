@@ -12,15 +12,20 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := newRootCommand().ExecuteContext(ctx); err != nil {
+	if err := newRootCommand().ExecuteContext(context.Background()); err != nil {
 		status := 1
 		if exit, ok := errors.AsType[exitError](err); ok {
 			status = exit.status
 		}
 		os.Exit(status)
 	}
+}
+
+// untilSignal returns a context that ends at SIGINT or SIGTERM, for what must then clean
+// up. Anywhere else a signal ends the process as usual: also one that waits for a file,
+// such as a pipe that nobody writes.
+func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 }
 
 // exitError is an error with an exit status of its own; others exit with 1.

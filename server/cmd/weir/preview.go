@@ -77,6 +77,8 @@ func runPreview(ctx context.Context, o previewOptions, paths []string, out, errO
 		return err
 	}
 	defer closeStore()
+	ctx, stop := untilSignal(ctx)
+	defer stop()
 	bar := newBar(errOut, int64(log.Len()), "replaying")
 	report, err := preview.Replay{
 		Config: config, Domain: o.domain, Store: store,

@@ -91,7 +91,9 @@ Stores:
 			if err != nil {
 				return err
 			}
-			return s.run(cmd.Context())
+			ctx, stop := untilSignal(cmd.Context())
+			defer stop()
+			return s.run(ctx)
 		},
 	}
 	flags := cmd.Flags()

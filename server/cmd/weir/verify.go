@@ -46,6 +46,8 @@ func runVerify(ctx context.Context, storeURL string, paths []string, out io.Writ
 		return err
 	}
 	defer closeStore()
+	ctx, stop := untilSignal(ctx)
+	defer stop()
 	failed := 0
 	for _, c := range all {
 		difference := verifyCase(ctx, store, c)
