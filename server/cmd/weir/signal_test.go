@@ -1,0 +1,67 @@
+//go:build unix
+
+package main
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestMain lets this binary be the program: the arguments are then the program's.
+func TestMain(m *testing.M) {
+	if os.Getenv("WEIR_TEST_AS_PROGRAM") != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func TestSignalEndsACommandThatWaitsForAFile(t *testing.T) {
+	t.Parallel()
+	rules := writeRules(t, shopRules)
+	for name, args := range map[string][]string{
+		"check":   {"check"},
+		"explain": {"explain", "--domain", "shop", "a=b", "--config"},
+		"serve":   {"serve", "--grpc", "127.0.0.1:0", "--http", "127.0.0.1:0", "--debug", "127.0.0.1:0", "--config"},
+		"preview": {"preview", "--config", rules, "--domain", "shop", "--as", "user={addr}"},
+		"verify":  {"verify"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pipe := filepath.Join(t.TempDir(), "pipe")
+			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+				t.Skip(err)
+			}
+			program := exec.CommandContext(t.Context(), os.Args[0], append(args, pipe)...)
+			program.Env = append(os.Environ(), "WEIR_TEST_AS_PROGRAM=1")
+			if err := program.Start(); err != nil {
+				t.Fatal(err)
+			}
+			writer := openedForReading(t, pipe)
+			defer writer.Close()
+			program.Process.Signal(syscall.SIGTERM)
+			err := program.Wait()
+			exit, ok := errors.AsType[*exec.ExitError](err)
+			if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
+				t.Errorf("ended with %v, want by the signal", err)
+			}
+		})
+	}
+}
+
+// openedForReading opens a pipe for writing as soon as somebody has it for reading.
+func openedForReading(t *testing.T, pipe string) *os.File {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
+			return f
+		}
+	}
+	t.Fatal("nobody opened the pipe")
+	return nil
+}
