@@ -17,20 +17,26 @@ func (d deadline) Deadline() (time.Time, bool) { return d.at, true }
 func TestOnlyCallersWhoWaitBlameTheNode(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
-		ctx  context.Context
-		want bool
+		caller time.Duration // 0: no deadline
+		budget time.Duration
+		want   bool
 	}{
-		{t.Context(), true},
-		{deadline{t.Context(), time.Now().Add(time.Hour)}, true},
-		{deadline{t.Context(), time.Now().Add(40 * time.Second)}, true},
-		{deadline{t.Context(), time.Now().Add(tellingTime - 1)}, false},
+		{0, time.Minute, true},
+		{time.Hour, time.Minute, true},
+		{40 * time.Second, time.Minute, true},
+		{tellingTime - 1, time.Minute, false},
+		{tellingTime * 7 / 10, tellingTime, false},
 	} {
-		b, err := newBudget(test.ctx, time.Minute)
+		ctx := t.Context()
+		if test.caller > 0 {
+			ctx = deadline{ctx, time.Now().Add(test.caller)}
+		}
+		b, err := newBudget(ctx, test.budget)
 		if err != nil {
 			continue // this machine slept for longer than the caller would wait
 		}
 		if b.telling != test.want {
-			t.Errorf("a caller of %v: got %v, want %v", test.ctx, b.telling, test.want)
+			t.Errorf("a caller with %v of %v: got %v, want %v", test.caller, test.budget, b.telling, test.want)
 		}
 		b.end()
 	}

@@ -21,19 +21,13 @@ type backing struct {
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	leases map[leaseOf]leased
+	leases map[leaseOf]*lease.Store
 }
 
 // leaseOf says which limits one lease.Store serves: those of the same lease, or of none.
 type leaseOf struct {
 	rules.Lease
 	instances int
-}
-
-// leased is a lease.Store, and the store that limiters ask, in front of it.
-type leased struct {
-	*lease.Store
-	front weir.Store
 }
 
 // limiter returns who decides a limit.
@@ -75,7 +69,7 @@ func (b *backing) storeOf(l *rules.Limit) (weir.Store, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if known, ok := b.leases[of]; ok {
-		return known.front, nil
+		return known, nil
 	}
 	store, err := lease.New(b.store, of.options(b.budget))
 	if err != nil {
@@ -83,9 +77,8 @@ func (b *backing) storeOf(l *rules.Limit) (weir.Store, error) {
 	}
 	// It is kept when no rule needs it any more: there are as many as different leases
 	// were ever configured.
-	made := leased{store, &early{store, b.budget}}
-	b.leases[of] = made
-	return made.front, nil
+	b.leases[of] = store
+	return store, nil
 }
 
 func (of leaseOf) options(budget time.Duration) lease.Options {
@@ -133,37 +126,21 @@ func (b *backing) close() {
 	}
 }
 
-// early is a store that is given less time than the caller has, so that there is time
-// for an answer without it.
-type early struct {
-	weir.Store
-	budget time.Duration // it takes no longer
-}
-
-func (e *early) Take(ctx context.Context, ask weir.Ask) (weir.Decision, error) {
-	ctx, end := e.shorten(ctx)
-	defer end()
-	return e.Store.Take(ctx, ask)
-}
-
-func (e *early) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
-	ctx, end := e.shorten(ctx)
-	defer end()
-	return e.Store.TakeAll(ctx, asks, decisions)
-}
-
-// shorten returns ctx with an earlier deadline, if it has one that the store may reach.
-func (e *early) shorten(ctx context.Context) (context.Context, context.CancelFunc) {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		return ctx, func() {}
+// shorten returns ctx with the deadline of a request's questions to the store: no later
+// than leaves time for an answer without it, and, where there are several, no later than
+// the budget, which each of them may use up. The fallback, in memory, does not look at it.
+func (b *backing) shorten(ctx context.Context, several bool) (context.Context, context.CancelFunc) {
+	now := time.Now()
+	latest := now.Add(b.budget)
+	if deadline, ok := ctx.Deadline(); ok {
+		if early := deadline.Add(-roomIn(deadline.Sub(now))); early.Before(latest) {
+			return context.WithDeadline(ctx, early)
+		}
 	}
-	left := time.Until(deadline)
-	room := roomIn(left)
-	if left-room >= e.budget {
-		return ctx, func() {}
+	if b.budget > 0 && several {
+		return context.WithDeadline(ctx, latest)
 	}
-	return context.WithDeadline(ctx, deadline.Add(-room))
+	return ctx, func() {}
 }
 
 // roomIn returns how much of the time that a caller has is kept for the answer:

@@ -179,19 +179,37 @@ func TestRequestsOwnLimitNeedNotBeShareable(t *testing.T) {
 
 func TestStoreHas17OfTheProxys20ms(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct{ budget, wait, want time.Duration }{
-		{50 * time.Millisecond, 20 * time.Millisecond, 17 * time.Millisecond},
-		{10 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, // it ends by itself before
+	const ms = time.Millisecond
+	for _, test := range []struct {
+		budget, caller time.Duration // 0: no deadline
+		several        bool
+		want           time.Duration // 0: no deadline
+	}{
+		{budget: 50 * ms, caller: 20 * ms, want: 17 * ms},
+		{budget: 50 * ms, caller: 20 * ms, several: true, want: 17 * ms},
+		{budget: 10 * ms, caller: 20 * ms, want: 20 * ms}, // one question ends by itself before
+		{budget: 10 * ms, caller: 20 * ms, several: true, want: 10 * ms},
+		{budget: 50 * ms, several: true, want: 50 * ms},
+		{budget: 50 * ms},
+		{several: true},
+		{caller: 20 * ms, want: 20 * ms}, // a store in memory does not wait
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), test.wait)
-			defer cancel()
-			start := time.Now()
-			if _, err := (&early{hanging{}, test.budget}).Take(ctx, weir.Ask{}); !errors.Is(err, context.DeadlineExceeded) {
-				t.Errorf("got %v, want a deadline exceeded", err)
+			ctx := t.Context()
+			if test.caller > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, test.caller)
+				defer cancel()
 			}
-			if took := time.Since(start); took != test.want {
-				t.Errorf("a budget of %v: it took %v, want %v", test.budget, took, test.want)
+			start := time.Now()
+			ctx, end := (&backing{budget: test.budget}).shorten(ctx, test.several)
+			defer end()
+			got := time.Duration(0)
+			if deadline, ok := ctx.Deadline(); ok {
+				got = deadline.Sub(start)
+			}
+			if got != test.want {
+				t.Errorf("%+v: got %v", test, got)
 			}
 		})
 	}

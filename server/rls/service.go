@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir.dev/weir"
+	"weir.dev/weir/lease"
 	"weir.dev/weir/server/rules"
 )
 
@@ -70,7 +71,7 @@ func New(store weir.Store, opts Options) (*Service, error) {
 		instances: opts.Instances,
 		budget:    opts.Budget,
 		log:       opts.Log,
-		leases:    make(map[leaseOf]leased),
+		leases:    make(map[leaseOf]*lease.Store),
 	}
 	if opts.Registry != nil {
 		if err := m.register(opts.Registry, leaseMetrics{s.backing}); err != nil {
@@ -151,7 +152,9 @@ func (s *Service) decide(ctx context.Context, r *Request) (*Answer, error) {
 	if err := ctx.Err(); err != nil { // the proxy has left: charge nobody
 		return nil, err
 	}
-	decisions, err := q.ask(ctx)
+	early, end := s.backing.shorten(ctx, len(q.charges) > 1)
+	defer end()
+	decisions, err := q.ask(early)
 	if err != nil {
 		q.countFailed()
 		if ctx.Err() != nil {
