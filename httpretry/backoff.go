@@ -16,7 +16,7 @@ type Jitter uint8
 
 // The jitters. No choice without jitter is offered: clients that failed together would come back together.
 const (
-	// FullJitter draws U(0, e): the fewest requests for about the same time to recover.
+	// FullJitter draws U(0, e): clients that failed together are spread the widest.
 	FullJitter Jitter = iota
 
 	// EqualJitter draws e/2 + U(0, e/2), where a least distance between attempts is wanted.
