@@ -178,7 +178,7 @@ func TestADenialEndsByTheWallClockToo(t *testing.T) {
 		s := newStore(t, newRemote(t, 0), lease.Options{})
 		ask := of(weir.PerHour(1))
 		exhaust(t, s, ask)
-		s.Suspend(time.Second)
+		s.Skew(0, time.Second)
 		if d := take(t, s, ask); d.Source != weir.FromStore {
 			t.Errorf("got %+v, want the store asked again", d)
 		}

@@ -2,13 +2,17 @@ package lease
 
 import "time"
 
-// Suspend lets time pass for the wall clock alone, as when the machine is suspended.
-func (s *Store) Suspend(d time.Duration) {
+// Skew sets the clocks off, as a suspended machine's monotonic clock and a wall clock that
+// is stepped are.
+func (s *Store) Skew(mono, wall time.Duration) {
+	for i := range s.shards {
+		s.shards[i].mu.Lock()
+		defer s.shards[i].mu.Unlock()
+	}
 	before := s.clock
 	s.clock = func() instant {
 		now := before()
-		now.wall += int64(d)
-		return now
+		return instant{now.mono + int64(mono), now.wall + int64(wall)}
 	}
 }
 

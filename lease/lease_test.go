@@ -175,7 +175,7 @@ func TestExpiryBoundsProcessesThatNobodyCounted(t *testing.T) {
 func TestAPausedProcessSpendsNothingThatHasExpired(t *testing.T) {
 	for name, pause := range map[string]func(*lease.Store){
 		"stopped":   func(*lease.Store) { time.Sleep(lease.DefaultExpiry) },
-		"suspended": func(s *lease.Store) { s.Suspend(lease.DefaultExpiry) },
+		"suspended": func(s *lease.Store) { s.Skew(0, lease.DefaultExpiry) },
 		"for long":  func(*lease.Store) { time.Sleep(10 * time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,7 +2,6 @@ package lease_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,8 +10,6 @@ import (
 	"weir.dev/weir/lease"
 	"weir.dev/weir/memstore"
 )
-
-var errAway = errors.New("the store is away")
 
 // remote is a store at a distance: half of the latency passes before it decides, half
 // before its answer comes.
