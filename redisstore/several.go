@@ -51,6 +51,22 @@ func (s *Store) RefundAt(ctx context.Context, atMicros int64, ask weir.Ask, d we
 	return s.refund(ctx, &ask, d, givenClockAt(atMicros))
 }
 
+// Forget removes what TakeAt wrote of a key, for the end of a replay. Unlike after Reset,
+// nothing is left to tell that a decision is from before.
+func (s *Store) Forget(ctx context.Context, name string, key weir.Key) error {
+	b, err := newBudget(ctx, s.opts.Budget)
+	if err != nil {
+		return err
+	}
+	defer b.end()
+	c := &call{script: replay.reset, args: givenClockAt(storeEpoch).arguments(nil)}
+	for _, kind := range algorithm.Kinds {
+		c.keys = append(c.keys, stateKey(key, name, kind))
+	}
+	s.link.runAll(b, []*call{c})
+	return c.err
+}
+
 // clock is whose time a question is asked at.
 type clock struct {
 	*scripts
