@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -249,8 +250,16 @@ func stateKey(who weir.Key, name string, kind algorithm.Kind) string {
 	return string(b)
 }
 
-// integers appends the numbers of an array reply.
+// integers appends the numbers of a reply: of an array, or of a string that begins with
+// the seconds and microseconds of TIME, which are one number, the store's time.
 func integers(reply rueidis.RedisMessage, to []int64) ([]int64, error) {
+	if reply.IsString() {
+		text, err := reply.ToString()
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errGarbage, err)
+		}
+		return timed(text, to)
+	}
 	values, err := reply.ToArray()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errGarbage, err)
@@ -266,4 +275,23 @@ func integers(reply rueidis.RedisMessage, to []int64) ([]int64, error) {
 		to = append(to, n)
 	}
 	return to, nil
+}
+
+// timed appends the numbers of a reply that is a string.
+func timed(text string, to []int64) ([]int64, error) {
+	var numbers [3]int64
+	rest := text
+	for i := range numbers {
+		number, behind, more := strings.Cut(rest, " ")
+		n, err := strconv.ParseInt(number, 10, 64)
+		if err != nil || more != (i < len(numbers)-1) {
+			return nil, fmt.Errorf("%w: %.40q, want three numbers", errGarbage, text)
+		}
+		numbers[i], rest = n, behind
+	}
+	seconds, micros := numbers[0], numbers[1]
+	if seconds < 0 || seconds > 1<<34 || micros < -1<<54 || micros > 1<<54 {
+		return nil, fmt.Errorf("%w: a time of %d s and %d µs", errGarbage, seconds, micros)
+	}
+	return append(to, seconds*1_000_000+micros-storeEpoch, numbers[2]), nil
 }

@@ -36,7 +36,8 @@ type scripts struct {
 const (
 	serverClock = `local t = redis.call('TIME')
 local now, m, slack = (t[1] - 1600000000) * 1000000 + t[2], #ARGV, 1000`
-	givenClock = `local now, m, slack = ARGV[#ARGV] + 0, #ARGV - 1, 60000`
+	givenClock = `local t = {1600000000, ARGV[#ARGV]}
+local now, m, slack = t[2] + 0, #ARGV - 1, 60000`
 )
 
 var (

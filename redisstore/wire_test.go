@@ -136,3 +136,31 @@ func TestBudgetEndsAtTheNearerDeadline(t *testing.T) {
 	}
 	fresh.end()
 }
+
+// FuzzTextReplies feeds the decoder of replies that are strings whatever a server could
+// send: it answers with a time and a number, or with an error that says garbage.
+func FuzzTextReplies(f *testing.F) {
+	for _, seed := range []string{"1796034000 123456 1000", "1600000000 -5 -1001", "", "1 2", "1 2 3 4", "1  2", "-1 0 0", "17179869185 0 0", "1 2 99999999999999999999", "nan 0 0"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := timed(text, nil)
+		if err != nil {
+			if !errors.Is(err, errGarbage) || got != nil {
+				t.Errorf("%q: got %v, %v, want an error that says garbage", text, got, err)
+			}
+			return
+		}
+		if len(got) != 2 || got[0] < -1<<55 || got[0] > 1<<55 {
+			t.Errorf("%q: got %v, want a time and a number", text, got)
+		}
+	})
+}
+
+func TestTextReplyIsTheServersTimeAndOneNumber(t *testing.T) {
+	t.Parallel()
+	got, err := timed("1796034000 123456 -1001", nil)
+	if want := []int64{196_034_000_123_456, -1001}; err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %v, %v, want %v", got, err, want)
+	}
+}
