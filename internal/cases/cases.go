@@ -71,12 +71,18 @@ type file []struct {
 	} `json:"steps"`
 }
 
+// maxBytes is the largest file of cases: 64 MiB.
+const maxBytes = 64 << 20
+
 // Read returns the cases of a JSON array of {name, limit, steps}. The error names the
 // case that is wrong.
 func Read(r io.Reader) ([]Case, error) {
-	data, err := io.ReadAll(r)
+	data, err := io.ReadAll(io.LimitReader(r, maxBytes+1))
 	if err != nil {
 		return nil, err
+	}
+	if len(data) > maxBytes {
+		return nil, fmt.Errorf("more than %d bytes: write the cases into several files", maxBytes)
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
@@ -100,6 +106,9 @@ func Read(r io.Reader) ([]Case, error) {
 		limit := weir.Per(c.Limit.Rate, time.Duration(c.Limit.PeriodUS)*time.Microsecond).By(algorithm).Burst(c.Limit.Burst)
 		if err := limit.Validate(); err != nil {
 			return nil, fmt.Errorf("case %d, %q: %w", i, c.Name, err)
+		}
+		if len(c.Steps) == 0 {
+			return nil, fmt.Errorf("case %d, %q: it has no steps, and so proves nothing", i, c.Name)
 		}
 		steps := make([]Step, len(c.Steps))
 		for n, s := range c.Steps {

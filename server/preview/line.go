@@ -231,7 +231,7 @@ func parseTime(s string) (micros int64, err error) {
 		whole, part := math.Modf(seconds) // a product would lose the last digits
 		t = time.UnixMicro(int64(whole)*1e6 + int64(math.Round(part*1e6)))
 	}
-	if t.Unix() < 0 || t.Year() >= latest {
+	if t.Unix() < 0 || t.UTC().Year() >= latest {
 		return 0, fmt.Errorf("time %.40q is not within 1970 to %d", s, latest)
 	}
 	return t.UnixMicro(), nil

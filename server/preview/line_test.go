@@ -95,6 +95,7 @@ func TestBadLinesSayWhatIsWrong(t *testing.T) {
 		{Detect, `h - - [17/Mai/2015:10:05:03 +0000] "GET / HTTP/1.0" 200 1`, `time "17/Mai/2015:10:05:03 +0000" is not like`},
 		{Detect, `h - - [31/Dec/1969:10:05:03 +0000] "GET / HTTP/1.0" 200 1`, "not within 1970 to 2100"},
 		{Detect, `h - - [31/Dec/2500:10:05:03 +0000] "GET / HTTP/1.0" 200 1`, "not within 1970 to 2100"},
+		{Detect, `h - - [31/Dec/2099:23:59:59 -2359] "GET / HTTP/1.0" 200 1`, "not within 1970 to 2100"}, // 2100 in UTC
 		{Detect, `h - - [17/May/2015:10:05:03 +0000] GET / HTTP/1.0 200 1`, "no quoted request"},
 		{Detect, `h - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0 200 1`, "quoted request does not end"},
 		{Detect, `h - - [17/May/2015:10:05:03 +0000] "GET / HTTP/1.0\" 200 1`, "quoted request does not end"},

@@ -195,8 +195,13 @@ func plainText(name string, r io.Reader) (*bufio.Reader, error) {
 	if bytes.IndexByte(start, 0) >= 0 {
 		return nil, errors.New("is binary: want the text of an access log, plain or compressed by gzip")
 	}
+	if bytes.HasPrefix(start, byteOrderMark) { // it would be a part of the first client's name
+		raw.Discard(len(byteOrderMark))
+	}
 	return raw, nil
 }
+
+var byteOrderMark = []byte("\ufeff")
 
 // explain says what an error of a file's reader means.
 func explain(err error) error {

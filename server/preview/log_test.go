@@ -70,6 +70,17 @@ func TestCompressedAndPlainFilesReadTheSame(t *testing.T) {
 	}
 }
 
+func TestAByteOrderMarkIsNoPartOfAClient(t *testing.T) {
+	t.Parallel()
+	log := newLog(t, "client={addr}")
+	if err := log.Read("a.log", strings.NewReader("\ufeff"+line("a", 1)+line("a", 2))); err != nil {
+		t.Fatal(err)
+	}
+	if log.Len() != 2 || len(log.descriptors) != 1 {
+		t.Errorf("got %d requests of %d clients, want 2 of 1", log.Len(), len(log.descriptors))
+	}
+}
+
 func TestBadLinesAreCountedAndTheFirstAreKept(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 1<<20)

@@ -73,6 +73,8 @@ func TestVerifyRefusesWhatHoldsNoCases(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty.json": {"[]", "holds no case"},
 		"prose.json": {"hello", "not a JSON array of cases"},
+		"steps.json": {`[{"name":"a","limit":{"algorithm":"gcra","rate":1,"period_us":1,"burst":1},"steps":[]}]`, "it has no steps"},
+		"huge.json":  {strings.Repeat(" ", 64<<20+1), "more than 67108864 bytes"},
 		"limit.json": {strings.Replace(twoCases, `"period_us":1000000`, `"period_us":0`, 1), "period_us 0 is outside"},
 	} {
 		path := filepath.Join(folder, name)
