@@ -88,6 +88,7 @@ func clientOption(o Options) rueidis.ClientOption {
 			return secure, nil
 		}
 	}
+	guard(&opt)
 	return opt
 }
 

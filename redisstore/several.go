@@ -27,12 +27,19 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 	return s.takeAll(ctx, asks, decisions, serverClockNow())
 }
 
+// mostMicros is the first time that TakeAt does not take: what it leads to is below 2^53
+// after the store's epoch.
+const mostMicros = 9_400_000_000_000_000
+
 // TakeAt is TakeAll at a time of the caller's, in microseconds since 1970, for replaying
 // what happened on keys that nobody else uses. Keys still expire by the server's clock: a
 // minute after they would be as new, if that is not put off by another question.
 func (s *Store) TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error {
 	if err := validate(asks, decisions); err != nil {
 		return err
+	}
+	if atMicros < 0 || atMicros >= mostMicros {
+		return fmt.Errorf("a time of %d µs is outside 0 to %d (1970 to 2267)", atMicros, int64(mostMicros)-1)
 	}
 	clock := givenClockAt(atMicros)
 	if len(asks) == 1 && asks[0].Limit.Units() > 0 {

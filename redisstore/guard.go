@@ -1,0 +1,211 @@
+package redisstore
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+)
+
+// Bounds of what a server may answer: far above what any command of ours is answered,
+// the largest being the map of a Cluster.
+const (
+	mostLine  = 64 << 10
+	mostText  = 4 << 20
+	mostItems = 1 << 20 // in one answer altogether, and in one question
+	mostDepth = 8       // of lists in lists
+)
+
+// guarded is a connection whose answers are checked before the client sees them. The
+// client believes every length, and ends the process, in a goroutine where nobody can
+// recover, at an answer to no question. So this one counts them, and takes no length that
+// no server sends.
+type guarded struct {
+	net.Conn
+	sent, received frames
+	owed           atomic.Int64 // questions without an answer yet
+	free           atomic.Bool  // the client has subscribed: a Sentinel may speak unasked
+}
+
+// Write notes the questions before they leave.
+func (g *guarded) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte("SUBSCRIBE\r\n")) { // no key or argument of ours ends so
+		g.free.Store(true)
+	}
+	if err := g.sent.read(b, func(bool) error { g.owed.Add(1); return nil }); err != nil {
+		return 0, err
+	}
+	return g.Conn.Write(b)
+}
+
+// Read gives only answers that have been checked.
+func (g *guarded) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if bad := g.received.read(b[:n], g.answered); bad != nil {
+		g.Conn.Close()
+		return 0, bad
+	}
+	return n, err
+}
+
+func (g *guarded) answered(push bool) error {
+	switch {
+	case g.free.Load():
+	case push:
+		return fmt.Errorf("%w: it speaks unasked", errGarbage)
+	case g.owed.Add(-1) < 0:
+		return fmt.Errorf("%w: it answers more than it was asked", errGarbage)
+	}
+	return nil
+}
+
+// frames follows a stream in Redis' protocol (RESP2 and RESP3) and finds where each
+// answer ends. It takes the forms that servers use, in the client's own reading of them.
+type frames struct {
+	line  []byte // the beginning of a line whose end has not come
+	text  int64  // bytes of a text, with its line end, still to come
+	left  [mostDepth]int64
+	depth int // how many lists are open; left says how many items of each are to come
+	items int64
+	push  bool // the answer is a push
+}
+
+// read takes the next bytes, and calls done at the end of each answer.
+func (f *frames) read(b []byte, done func(push bool) error) error {
+	for len(b) > 0 {
+		if f.text > 0 {
+			n := min(f.text, int64(len(b)))
+			f.text, b = f.text-n, b[n:]
+			if f.text > 0 {
+				return nil
+			}
+			if err := f.end(done); err != nil {
+				return err
+			}
+			continue
+		}
+		end := bytes.IndexByte(b, '\n') + 1
+		if end == 0 || len(f.line) > 0 {
+			n := end
+			if end == 0 {
+				n = len(b)
+			}
+			if f.line = append(f.line, b[:n]...); len(f.line) > mostLine {
+				return fmt.Errorf("%w: a line of more than %d bytes", errGarbage, mostLine)
+			}
+			if b = b[n:]; end == 0 {
+				return nil
+			}
+		}
+		line := f.line
+		if len(line) == 0 {
+			line, b = b[:end], b[end:]
+		}
+		if err := f.begin(line, done); err != nil {
+			return err
+		}
+		f.line = f.line[:0]
+	}
+	return nil
+}
+
+// begin takes the line with which a value begins.
+func (f *frames) begin(line []byte, done func(bool) error) error {
+	if len(line) < 3 || len(line) > mostLine || line[len(line)-2] != '\r' {
+		return fmt.Errorf("%w: a line %.40q", errGarbage, line)
+	}
+	kind, word := line[0], line[1:len(line)-2]
+	if f.depth == 0 {
+		f.items, f.push = 0, kind == '>'
+	}
+	switch kind {
+	case '+', '-', ':', ',', '(':
+		return f.end(done)
+	case '_', '#':
+		if kind == '_' && len(word) == 0 || kind == '#' && len(word) == 1 {
+			return f.end(done)
+		}
+	case '$', '=', '!', '*', '~', '%', '>':
+		if string(word) == "-1" && (kind == '$' || kind == '*') {
+			return f.end(done)
+		}
+		n := length(word)
+		switch {
+		case n < 0 || kind == '>' && f.depth > 0:
+		case kind == '$' || kind == '=' || kind == '!':
+			f.text = n + 2
+			return nil
+		default:
+			if kind == '%' {
+				n *= 2
+			}
+			return f.open(n, done)
+		}
+	}
+	return fmt.Errorf("%w: a value that begins %.40q", errGarbage, line)
+}
+
+// open begins a list of n items.
+func (f *frames) open(n int64, done func(bool) error) error {
+	if n == 0 {
+		return f.end(done)
+	}
+	if f.items += n; f.items > mostItems || f.depth == mostDepth {
+		return fmt.Errorf("%w: more than %d items, or lists more than %d deep", errGarbage, mostItems, mostDepth)
+	}
+	f.left[f.depth] = n
+	f.depth++
+	return nil
+}
+
+// end closes a value, and every list of which it was the last.
+func (f *frames) end(done func(bool) error) error {
+	for f.depth > 0 {
+		if f.left[f.depth-1]--; f.left[f.depth-1] > 0 {
+			return nil
+		}
+		f.depth--
+	}
+	return done(f.push)
+}
+
+// length returns the number that digits say, or -1 if it is none up to mostText.
+func length(digits []byte) (n int64) {
+	for _, c := range digits {
+		if c < '0' || c > '9' {
+			return -1
+		}
+		if n = 10*n + int64(c-'0'); n > mostText {
+			return -1
+		}
+	}
+	if len(digits) == 0 {
+		return -1
+	}
+	return n
+}
+
+// guard makes every connection of a client a guarded one.
+func guard(opt *rueidis.ClientOption) {
+	dial := opt.DialCtxFn
+	if dial == nil {
+		dial = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+			if config == nil {
+				return d.DialContext(ctx, "tcp", addr)
+			}
+			secure := tls.Dialer{NetDialer: d, Config: config}
+			return secure.DialContext(ctx, "tcp", addr)
+		}
+	}
+	opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+		conn, err := dial(ctx, addr, d, config)
+		if err != nil {
+			return nil, err
+		}
+		return &guarded{Conn: conn}, nil
+	}
+}
