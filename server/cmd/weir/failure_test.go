@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -306,5 +307,58 @@ func TestBudgetAndInstancesAreReadAndChecked(t *testing.T) {
 	opts := localOptions(writeRules(t, strings.Replace(resilientRules, "8}", "8, on_store_error: local}", 1)))
 	if _, err := newServer(opts, slog.New(slog.NewTextHandler(io.Discard, nil))); err == nil || !strings.Contains(err.Error(), "rules.yaml:4:") || !strings.Contains(err.Error(), "WEIR_INSTANCES") {
 		t.Errorf("local without instances: got %v, want an error with the line and WEIR_INSTANCES", err)
+	}
+}
+
+// Two instances with leases on one window together let pass what it holds, but for the
+// blocks that were never spent.
+func TestLeasesOfTwoServicesKeepTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit, instances, block = 1000, 2, 20
+	rules := writeRules(t, fmt.Sprintf(`
+domain: shop
+descriptors:
+  - {key: hot, rate_limit: {unit: year, requests_per_unit: %d, lease: {max: %d, expiry: 1s}}}
+`, limit, block))
+	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	var services []*running
+	var passed, leased atomic.Int64
+	var asking sync.WaitGroup
+	for range instances {
+		opts := localOptions(rules)
+		opts.store, opts.instances = "redis://"+redis.Addr+"?budget=30s", instances
+		s, err := newServer(opts, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		services = append(services, runServer(t, s))
+		client := pb.NewRateLimitServiceClient(dial(t, s.grpc))
+		for range 4 {
+			asking.Go(func() {
+				for range limit * 3 / 2 / (4 * instances) {
+					got, err := ask(t.Context(), client, "hot", "x")
+					if err != nil || got.cause != "" {
+						t.Errorf("got %v, %v, want an answer by the store or by what was taken ahead", got, err)
+						return
+					}
+					if got.code == "OK" {
+						passed.Add(1)
+						if got.source == "lease" {
+							leased.Add(1)
+						}
+					}
+				}
+			})
+		}
+	}
+	asking.Wait()
+	// Near the end a block comes short, and each instance may hold one and a fifth of it.
+	if got := passed.Load(); got > limit || got < limit-instances*block*6/5 || leased.Load() == 0 {
+		t.Errorf("%d of %d passed, %d by leases; want all but the blocks left over, never more, and some by leases", got, limit, leased.Load())
+	}
+	for _, s := range services {
+		if got := metric(t, s, "rate_limit_lease_store_calls_total"); got == "" || got == "0" {
+			t.Errorf("%q calls to the store counted, want some", got)
+		}
 	}
 }
