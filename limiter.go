@@ -296,9 +296,12 @@ func (c *core) settle(ctx context.Context, ask Ask, d Decision, cause error) (De
 
 func (c *core) answerWithout(ctx context.Context, ask Ask, cause error) (Decision, error) {
 	if c.opts.Fallback != nil {
-		capacity := ask.Limit.Capacity()
-		ask.Limit = ask.Limit.share(c.opts.Instances, ask.Cost)
-		if ask.Cost > capacity {
+		capacity, least := ask.Limit.Capacity(), ask.Cost
+		if ask.Partial {
+			least = 1 // so it gets no more than the burst's share
+		}
+		ask.Limit = ask.Limit.share(c.opts.Instances, least)
+		if least > capacity {
 			return Decision{Source: FromFallback, RetryAfter: Never, Cause: cause}, nil
 		}
 		d, err := c.opts.Fallback.Take(ctx, ask)

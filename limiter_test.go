@@ -18,7 +18,7 @@ var (
 	alice = weir.Text("alice")
 )
 
-// awayStore is a store that cannot decide, or where a decision is set, one that fell short.
+// awayStore is a store that cannot decide.
 type awayStore struct {
 	weir.Store
 	err error
@@ -199,6 +199,17 @@ func TestFallbackHoldsAShareOfTheLimit(t *testing.T) {
 			t.Errorf("a cost above the burst: got %+v, want never", d)
 		}
 	})
+}
+
+func TestFewerUnitsFromTheFallbackAreAtMostTheShareOfTheBurst(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, awayStore{err: errAway}, weir.PerHour(20), weir.Options{Fallback: memory(t), Instances: 10})
+	for _, want := range []weir.Decision{{Allowed: true, Taken: 2}, {}} {
+		d, err := l.TakeUpTo(ctx, alice, math.MaxInt64)
+		if err != nil || d.Allowed != want.Allowed || d.Taken != want.Taken || d.RetryAfter == weir.Never {
+			t.Errorf("as many as there are of a tenth of 20: got %+v, %v; want allowed %t, taken %d", d, err, want.Allowed, want.Taken)
+		}
+	}
 }
 
 func TestRefundGoesBackToWhereItCameFrom(t *testing.T) {
