@@ -73,9 +73,10 @@ seed_all() { # seed_all EDITS
 }
 
 restore() { # restore EDITS
-  local edit
+  local edit file
   while IFS= read -r -d $'\x01' edit; do
-    cp "$dir/.original/${edit%%$'\n'*}" "$dir/${edit%%$'\n'*}"
+    file=${edit%%$'\n'*}
+    if [ -e "$dir/.original/$file" ]; then cp "$dir/.original/$file" "$dir/$file"; fi
   done <<<"$1"
 }
 
