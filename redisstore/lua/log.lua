@@ -14,7 +14,7 @@
 
 --@library
 local function log_open(key)
-  local h = redis.call('GETRANGE', key, 0, 28)
+  local h = redis.call('GETRANGE', key, '0', '28')
   if h == '' then return {key = key, n = 0, cap = 0, w = 4, exp = 0, add = 0} end
   if #h < 29 then error('WEIRSTATE not a log') end
   local L = {key = key, add = 0}
@@ -24,13 +24,17 @@ local function log_open(key)
   return L
 end
 
+-- Where slot p begins. As text: a number would cost the server twice as much, and below
+-- 2^31, as all of these are, %d is safe whatever its word.
+local function log_at(L, p) return string.format('%d', 29 + p * L.w) end
+
 -- The bytes of k entries from the i-th oldest on.
 local function log_bytes(L, i, k)
   if k <= 0 then return '' end
   local p = (L.head + i) % L.cap
   local first = math.min(k, L.cap - p)
-  local s = redis.call('GETRANGE', L.key, 29 + p * L.w, 28 + (p + first) * L.w)
-  if first < k then s = s .. redis.call('GETRANGE', L.key, 29, 28 + (k - first) * L.w) end
+  local s = redis.call('GETRANGE', L.key, log_at(L, p), string.format('%d', 28 + (p + first) * L.w))
+  if first < k then s = s .. redis.call('GETRANGE', L.key, '29', string.format('%d', 28 + (k - first) * L.w)) end
   return s
 end
 
@@ -95,10 +99,10 @@ local function log_commit(L, dead, now, clock, n, period, width)
   local x = struct.pack('>I' .. L.w, now % L.mod)
   local p = (L.head + L.n) % L.cap
   local first = math.min(add, L.cap - p)
-  redis.call('SETRANGE', L.key, 29 + p * L.w, string.rep(x, first))
-  if first < add then redis.call('SETRANGE', L.key, 29, string.rep(x, add - first)) end
+  redis.call('SETRANGE', L.key, log_at(L, p), add == 1 and x or string.rep(x, first))
+  if first < add then redis.call('SETRANGE', L.key, '29', string.rep(x, add - first)) end
   L.head, L.n, L.last = (L.head + dead) % L.cap, count, now
-  redis.call('SETRANGE', L.key, 0, log_head(L))
+  redis.call('SETRANGE', L.key, '0', log_head(L))
   if ttl then redis.call('PEXPIRE', L.key, ttl) end
 end
 
