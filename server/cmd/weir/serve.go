@@ -72,8 +72,8 @@ What a limit does while the store is away is on_store_error in the rules: local 
 share of the limit from memory, for which --instances or the rules' instances say how many
 instances of the service there are; allow and deny need no number. Where the rules do not
 say, it is local if the number is known, and else the answer is an error (UNAVAILABLE), on
-which the proxy decides. A store budget below the proxy's timeout (Envoy's is 20 ms) lets a
-server that hangs be noticed at once.
+which the proxy decides. Proxies get their answer before their timeout, whatever the store
+does.
 
 Stores:
 ` + storeUsage,
