@@ -29,8 +29,9 @@ type receipt struct{ at, remaining, taken int64 }
 
 // keep makes a block of units that the store granted. A third block takes the place of
 // the oldest.
-func (sh *shard) keep(e *entry, units int64, d *weir.Decision, asked instant, expiry time.Duration) {
+func (sh *shard) keep(e *entry, units int64, d *weir.Decision, asked instant) {
 	sh.counts.Wasted += uint64(e.blocks[0].left)
+	expiry := e.terms.Expiry
 	b := block{granted: units, left: units, asked: asked, at: d.AtMicros, mark: d.AtMicros + d.ResetAfter.Microseconds(), end: math.MaxInt64}
 	if e.limit.Algorithm() != weir.GCRA {
 		period := e.limit.Period().Microseconds()
@@ -151,7 +152,7 @@ func (s *Store) blockSize(at place, now instant) int64 {
 	case last.granted == 0:
 	case last.wasted > last.granted/2:
 		size = min(size, last.granted/2)
-	case now.since(last.asked) < s.horizon/2:
+	case now.since(last.asked) < e.terms.horizon()/2:
 		size = max(size, 2*last.granted)
 	}
 	return min(max(size, 1), e.most)
@@ -159,7 +160,7 @@ func (s *Store) blockSize(at place, now instant) int64 {
 
 // refillSize is blockSize for a refill: 0 while the blocks hold enough.
 func (s *Store) refillSize(at place, now instant) int64 {
-	if float64(at.e.held()) >= s.opts.Refill*float64(max(at.e.blocks[1].granted, 1)) {
+	if float64(at.e.held()) >= at.e.terms.Refill*float64(max(at.e.blocks[1].granted, 1)) {
 		return 0
 	}
 	return s.blockSize(at, now)

@@ -20,6 +20,7 @@ type caller struct {
 	done    chan struct{}
 	settled bool // d or err is final
 	left    bool // nobody waits any more
+	self    [1]*caller
 }
 
 func (s *Store) newCaller(ask weir.Ask, now instant) *caller {
@@ -27,7 +28,7 @@ func (s *Store) newCaller(ask weir.Ask, now instant) *caller {
 	if !ok {
 		c = &caller{done: make(chan struct{}, 1)}
 	}
-	c.ask, c.since = ask, now
+	c.ask, c.since, c.self[0] = ask, now, c
 	return c
 }
 
@@ -60,7 +61,7 @@ func combines(ask *weir.Ask) bool {
 // unlocks the shard.
 func (s *Store) askFirst(ctx context.Context, at place, ask weir.Ask, now instant) (weir.Decision, error) {
 	c := s.newCaller(ask, now)
-	q := call{place: at, ask: ask, callers: []*caller{c}}
+	q := call{place: at, ask: ask, callers: c.self[:]}
 	s.begin(&q, now)
 	at.sh.mu.Unlock()
 	s.run(ctx, &q)
@@ -186,7 +187,7 @@ func (s *Store) settle(q *call, asked int64, d weir.Decision, err error) (again 
 	switch limit := q.ask.Limit; {
 	case err != nil, d.Cause != nil, d.Allowed && d.Taken == 0, d.Taken > asked:
 		if q.block > 0 {
-			e.direct = now.add(s.horizon)
+			e.direct = now.add(e.terms.horizon())
 		}
 		answerAll(waiting, d, err)
 	case !d.Allowed:
@@ -199,7 +200,7 @@ func (s *Store) settle(q *call, asked int64, d weir.Decision, err error) (again 
 		}
 		ahead := min(d.Taken-served, q.block)
 		if ahead > 0 {
-			sh.keep(e, ahead, &d, q.asked, s.opts.Expiry)
+			sh.keep(e, ahead, &d, q.asked)
 		}
 		if e.resets > 0 || sh.closed {
 			sh.dropBlocks(e)

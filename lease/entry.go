@@ -32,6 +32,7 @@ type shard struct {
 type entry struct {
 	id    identity
 	limit weir.Limit
+	terms *Terms  // of the limit
 	most  int64   // the largest block; 0: not leased
 	asks  float64 // demand: the questions of about one horizon
 	units float64 // and the units they asked for
@@ -85,7 +86,10 @@ func (s *Store) entry(sh *shard, id identity, ask *weir.Ask, now instant) *entry
 	default:
 		s.clear(sh, e)
 	}
-	e.limit, e.most = ask.Limit, largestBlock(ask.Limit, s.opts)
+	if e.terms = s.named[ask.Name]; e.terms == nil {
+		e.terms = &s.terms
+	}
+	e.limit, e.most = ask.Limit, largestBlock(ask.Limit, e.terms, s.opts.Instances)
 	e.last = now
 	return e
 }
@@ -101,7 +105,7 @@ func (s *Store) newEntry(sh *shard, now instant) *entry {
 	for range min(evictLooks, len(sh.order)) {
 		e := sh.order[sh.hand]
 		sh.hand = (sh.hand + 1) % len(sh.order)
-		if now.since(e.last) > s.horizon && !s.busy(sh, e, now) {
+		if now.since(e.last) > e.terms.horizon() && !s.busy(sh, e, now) {
 			delete(sh.entries, e.id)
 			s.clear(sh, e)
 			return e
@@ -119,12 +123,13 @@ func (s *Store) busy(sh *shard, e *entry, now instant) bool {
 // clear empties an entry that is not busy.
 func (s *Store) clear(sh *shard, e *entry) {
 	sh.dropBlocks(e)
-	*e = entry{id: e.id, batch: e.batch, changes: e.changes, used: e.used[:0], waiting: e.waiting[:0]}
+	*e = entry{id: e.id, terms: e.terms, batch: e.batch, changes: e.changes, used: e.used[:0], waiting: e.waiting[:0]}
 }
 
 // demand adds a question to the demand, which fades over one horizon: at a steady rate it
 // is what is asked in one.
-func (e *entry) demand(now instant, units int64, horizon time.Duration) {
+func (e *entry) demand(now instant, units int64) {
+	horizon := e.terms.horizon()
 	if gone := now.since(e.last); gone >= horizon {
 		e.asks, e.units = 0, 0
 	} else if gone > 0 {

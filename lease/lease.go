@@ -47,7 +47,9 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"math/bits"
+	"slices"
 	"sync"
 	"time"
 
@@ -68,35 +70,49 @@ type Options struct {
 	// Block is the most units taken ahead of use for one key; 0 is no leases. What a
 	// limit gets may be less: see Bound.
 	Block int64
-	// Instances is how many processes share each limit; required with Block.
+	// Instances is how many processes share each limit; required with a Block.
 	Instances int
 	// Refill is the share of a block below which the next one is asked for, above 0 and
 	// below 1. Default 0.2.
 	Refill float64
 	// Expiry is how long a block may be spent, up to 1 s. Default 500 ms.
 	Expiry time.Duration
+	// Named holds other terms for limits by name.
+	Named map[string]Terms
 	// Budget is the longest that callers wait for a call they share, and the longest
 	// that a refill takes; what a caller asks alone is bounded by its own context and by
 	// the store. Default 50 ms.
 	Budget time.Duration
-	// MaxKeys is the most keys that are watched at once, each in up to 600 bytes. Others
+	// MaxKeys is the most keys that are watched at once, each in up to 700 bytes. Others
 	// go straight to the store. Default 65,536.
 	MaxKeys int
 }
 
+// Terms are the fields of Options that a limit may have of its own, with the same
+// defaults: a Block of 0 leases nothing.
+type Terms struct {
+	Block  int64
+	Refill float64
+	Expiry time.Duration
+}
+
+// For returns the options that hold for the named limit, as Bound takes them.
+func (o Options) For(name string) Options {
+	if own, ok := o.Named[name]; ok {
+		o.Block, o.Refill, o.Expiry = own.Block, own.Refill, own.Expiry
+	}
+	return o
+}
+
 func (o Options) validate() error {
-	var errs []error
-	if o.Block < 0 || o.Block > weir.MaxUnits {
-		errs = append(errs, fmt.Errorf("a block of %d units is outside 0 (no leases) to %d", o.Block, int64(weir.MaxUnits)))
+	errs := []error{Terms{o.Block, o.Refill, o.Expiry}.validate(o.Instances)}
+	if o.Instances < 0 {
+		errs = append(errs, fmt.Errorf("%d instances: say how many processes share the limits, 1 or more", o.Instances))
 	}
-	if o.Block > 0 && o.Instances < 1 || o.Instances < 0 {
-		errs = append(errs, fmt.Errorf("blocks of %d units with %d instances: say how many processes share the limits, 1 or more", o.Block, o.Instances))
-	}
-	if o.Refill != 0 && !(o.Refill > 0 && o.Refill < 1) {
-		errs = append(errs, fmt.Errorf("a refill at a share of %v: write one above 0 and below 1, or 0 for %v", o.Refill, DefaultRefill))
-	}
-	if o.Expiry < 0 || o.Expiry > time.Second {
-		errs = append(errs, fmt.Errorf("an expiry of %v is outside 0 (%v) to 1s", o.Expiry, DefaultExpiry))
+	for _, name := range slices.Sorted(maps.Keys(o.Named)) {
+		if err := o.Named[name].validate(o.Instances); err != nil {
+			errs = append(errs, fmt.Errorf("limit %.80q: %w", name, err))
+		}
 	}
 	if o.Budget < 0 || o.Budget > time.Minute {
 		errs = append(errs, fmt.Errorf("a budget of %v is outside 0 (%v) to 1m", o.Budget, DefaultBudget))
@@ -107,21 +123,35 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-func (o Options) withDefaults() Options {
-	if o.Refill == 0 {
-		o.Refill = DefaultRefill
+func (t Terms) validate(instances int) error {
+	var errs []error
+	if t.Block < 0 || t.Block > weir.MaxUnits {
+		errs = append(errs, fmt.Errorf("a block of %d units is outside 0 (no leases) to %d", t.Block, int64(weir.MaxUnits)))
 	}
-	if o.Expiry == 0 {
-		o.Expiry = DefaultExpiry
+	if t.Block > 0 && instances == 0 {
+		errs = append(errs, fmt.Errorf("blocks of %d units with 0 instances: say how many processes share the limits, 1 or more", t.Block))
 	}
-	if o.Budget == 0 {
-		o.Budget = DefaultBudget
+	if t.Refill != 0 && !(t.Refill > 0 && t.Refill < 1) {
+		errs = append(errs, fmt.Errorf("a refill at a share of %v: write one above 0 and below 1, or 0 for %v", t.Refill, DefaultRefill))
 	}
-	if o.MaxKeys == 0 {
-		o.MaxKeys = DefaultMaxKeys
+	if t.Expiry < 0 || t.Expiry > time.Second {
+		errs = append(errs, fmt.Errorf("an expiry of %v is outside 0 (%v) to 1s", t.Expiry, DefaultExpiry))
 	}
-	return o
+	return errors.Join(errs...)
 }
+
+func (t Terms) withDefaults() Terms {
+	if t.Refill == 0 {
+		t.Refill = DefaultRefill
+	}
+	if t.Expiry == 0 {
+		t.Expiry = DefaultExpiry
+	}
+	return t
+}
+
+// horizon is how long a block is to last.
+func (t *Terms) horizon() time.Duration { return min(100*time.Millisecond, t.Expiry/2) }
 
 // Store is a weir.Store that asks another. It is safe for concurrent use. Its decisions
 // are FromLease where a block served them, FromCache where a denial was remembered, and
@@ -129,7 +159,8 @@ func (o Options) withDefaults() Options {
 type Store struct {
 	store   weir.Store
 	opts    Options
-	horizon time.Duration // a block is to last this long
+	terms   Terms
+	named   map[string]*Terms
 	seeds   [2]maphash.Seed
 	shards  []shard // a power of two
 	clock   func() instant
@@ -147,14 +178,24 @@ func New(store weir.Store, opts Options) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("lease.New: %w", err)
 	}
-	opts = opts.withDefaults()
+	if opts.Budget == 0 {
+		opts.Budget = DefaultBudget
+	}
+	if opts.MaxKeys == 0 {
+		opts.MaxKeys = DefaultMaxKeys
+	}
 	s := &Store{
-		store:   store,
-		opts:    opts,
-		horizon: min(100*time.Millisecond, opts.Expiry/2),
-		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		shards:  make([]shard, 1<<(bits.Len(uint(max(min(opts.MaxKeys/64, 64), 1)))-1)),
-		clock:   newClock(),
+		store:  store,
+		opts:   opts,
+		terms:  Terms{opts.Block, opts.Refill, opts.Expiry}.withDefaults(),
+		named:  make(map[string]*Terms, len(opts.Named)),
+		seeds:  [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		shards: make([]shard, 1<<(bits.Len(uint(max(min(opts.MaxKeys/64, 64), 1)))-1)),
+		clock:  newClock(),
+	}
+	for name, own := range opts.Named {
+		own = own.withDefaults()
+		s.named[name] = &own
 	}
 	for i := range s.shards {
 		s.shards[i].entries = make(map[identity]*entry)
@@ -183,7 +224,7 @@ func (s *Store) Take(ctx context.Context, ask weir.Ask) (d weir.Decision, err er
 		sh.mu.Unlock()
 		return s.store.Take(ctx, ask)
 	}
-	e.demand(now, ask.Cost, s.horizon)
+	e.demand(now, ask.Cost)
 	at := place{sh, e}
 	switch {
 	case sh.answer(e, &ask, now, &d):

@@ -174,7 +174,11 @@ func TestExpiryBoundsProcessesThatNobodyCounted(t *testing.T) {
 
 func TestAPausedProcessSpendsNothingThatHasExpired(t *testing.T) {
 	for name, pause := range map[string]func(*lease.Store){
-		"stopped":   func(*lease.Store) { time.Sleep(lease.DefaultExpiry) },
+		"stopped": func(*lease.Store) { time.Sleep(lease.DefaultExpiry) },
+		"stopped, and its wall clock stepped back": func(s *lease.Store) {
+			s.Skew(0, -time.Hour)
+			time.Sleep(lease.DefaultExpiry)
+		},
 		"suspended": func(s *lease.Store) { s.Skew(0, lease.DefaultExpiry) },
 		"for long":  func(*lease.Store) { time.Sleep(10 * time.Hour) },
 	} {
@@ -523,6 +527,8 @@ func TestEveryWrongOptionIsNamed(t *testing.T) {
 	}{
 		{lease.Options{}, nil},
 		{lease.Options{Block: 50, Instances: 12}, nil},
+		{lease.Options{Instances: 3, Named: map[string]lease.Terms{"login": {}, "api": {Block: 5, Refill: 0.5, Expiry: time.Second}}}, nil},
+		{lease.Options{Named: map[string]lease.Terms{"login": {Block: 5, Expiry: -1}}}, []string{`limit "login": blocks of 5 units with 0 instances`, "an expiry of -1ns"}},
 		{lease.Options{Block: 50}, []string{"blocks of 50 units with 0 instances"}},
 		{lease.Options{Block: -1, Instances: -2, Refill: 1, Expiry: 2 * time.Second, Budget: -1, MaxKeys: -5},
 			[]string{"a block of -1 units", "-2 instances", "a share of 1", "an expiry of 2s", "a budget of -1ns", "-5 keys"}},
@@ -561,6 +567,33 @@ func TestBoundIsThatOfTheDocumentation(t *testing.T) {
 			t.Errorf("bound of %v with %+v: got %d, want %d", tt.limit, tt.opts, got, tt.want)
 		}
 	}
+}
+
+func TestALimitMayHaveTermsOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		opts := lease.Options{Block: 50, Instances: 2, Named: map[string]lease.Terms{"login": {}, "search": {Block: 4, Expiry: 50 * time.Millisecond}}}
+		s := newStore(t, newRemote(t, 0), opts)
+		most := map[string]int64{"api": 60, "login": 0, "search": 4} // 50 and a rest of 20 %, 4 and less than a unit
+		for _, name := range []string{"api", "login", "search"} {
+			ask := of(weir.PerMinute(100_000))
+			ask.Name = name
+			held, before := int64(0), s.Stats().Outstanding
+			for range 300 {
+				take(t, s, ask)
+				synctest.Wait()
+				held = max(held, s.Stats().Outstanding-before)
+			}
+			if held > most[name] || held == 0 && most[name] > 0 {
+				t.Errorf("limit %q: got up to %d units held, want up to %d", name, held, most[name])
+			}
+		}
+		if got := lease.Bound(weir.PerMinute(100_000), opts.For("search")); got != 10 { // 2 x 4 x 1.2
+			t.Errorf("bound of search: got %d, want 10", got)
+		}
+		if got := lease.Bound(weir.PerMinute(100_000), opts.For("login")); got != 0 {
+			t.Errorf("bound of login: got %d, want 0", got)
+		}
+	})
 }
 
 func TestAnAnswerFromMemoryAllocatesNothing(t *testing.T) {

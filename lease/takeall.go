@@ -53,7 +53,7 @@ func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
 	if e == nil {
 		return false
 	}
-	e.demand(now, ask.Cost, s.horizon)
+	e.demand(now, ask.Cost)
 	if !sh.answer(e, ask, now, d) {
 		return false
 	}
