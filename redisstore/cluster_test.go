@@ -149,6 +149,7 @@ func TestNodeThatIsAwayFailsItsOwnAsksAlone(t *testing.T) {
 	}
 }
 
+// firstCause returns why one of the asks was not decided, or may not be the next time.
 func firstCause(s *Store, asks []weir.Ask) error {
 	decisions := make([]weir.Decision, len(asks))
 	if err := s.TakeAll(ctx, asks, decisions); err != nil {
@@ -157,6 +158,11 @@ func firstCause(s *Store, asks []weir.Ask) error {
 	for _, d := range decisions {
 		if d.Cause != nil {
 			return d.Cause
+		}
+	}
+	for _, n := range s.Nodes() {
+		if n.State != Healthy {
+			return fmt.Errorf("node %s is %v", n.Addr, n.State)
 		}
 	}
 	return nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"weir.dev/weir"
+	"weir.dev/weir/internal/faultproxy"
 	"weir.dev/weir/internal/redistest"
 )
 
@@ -60,7 +61,7 @@ func TestServerThatHangsCostsTheBudget(t *testing.T) {
 	_, err := s.Take(ctx, ask)
 	wantClass(t, err, Timeout, true)
 	err = s.TakeAll(ctx, []weir.Ask{ask, ask}, make([]weir.Decision, 2))
-	wantClass(t, err, Timeout, true)
+	wantClass(t, err, Unreachable, false) // the connection was given up
 	server.Resume()
 	eventually(t, func() error { _, err := s.Take(ctx, ask); return err })
 }
@@ -325,4 +326,32 @@ func take(t *testing.T, s *Store, ask weir.Ask) weir.Decision {
 		t.Fatalf("%s: %v", ask.Name, err)
 	}
 	return d
+}
+
+func TestNobodyWaitsForAConnectionBeyondTheBudget(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	proxy, err := faultproxy.New(server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	s := open(t, Options{Addrs: []string{proxy.Addr()}, Budget: 20 * time.Millisecond})
+	ask := askOf("connecting", "a", limits[0], 1)
+	eventually(t, func() error { _, err := s.Take(ctx, ask); return err })
+	proxy.Set(faultproxy.Faults{Replies: faultproxy.Flow{Hole: true}})
+	proxy.Reset()
+	for begin := time.Now(); time.Since(begin) < 2*time.Second; {
+		asked := time.Now()
+		if _, err := s.Take(ctx, ask); err == nil {
+			t.Error("got an answer out of a hole")
+		}
+		// An attempt to connect takes a second: who waits for it would take that long too.
+		if took := time.Since(asked); took > 700*time.Millisecond {
+			t.Errorf("with a budget of 20 ms a question took %v", took)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	proxy.Set(faultproxy.Faults{})
+	eventually(t, func() error { _, err := s.Take(ctx, ask); return err })
 }

@@ -35,6 +35,7 @@ const pause = 100 * time.Millisecond
 
 func newLink(o Options) *link {
 	l := &link{opts: clientOption(o), nodes: newNodes(o)}
+	l.nodes.watch(&l.opts)
 	l.mu.Lock()
 	l.connect()
 	l.mu.Unlock()
@@ -198,6 +199,9 @@ func (l *link) run(b *budget, sc script, keys [2]string, args []string) (reply r
 	if err != nil {
 		return reply, err
 	}
+	if e := l.reach(b, n, client, keys[0]); e != nil {
+		return reply, e
+	}
 	l.nodes.refresh(client, b.started)
 	whole := false
 	var last *Error
@@ -284,6 +288,11 @@ func (l *link) send(b *budget, calls []*call) {
 		return
 	}
 	l.nodes.refresh(client, b.started)
+	l.sendReached(b, client, calls)
+}
+
+// exchange sends calls until each has its reply, or an error that no moment mends.
+func (l *link) exchange(b *budget, client rueidis.Client, calls []*call) {
 	for wait := 2 * time.Millisecond; len(calls) > 0; wait *= 2 {
 		commands := make([]rueidis.Completed, len(calls))
 		for i, c := range calls {

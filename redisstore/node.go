@@ -26,6 +26,10 @@ type node struct {
 	addr string
 	breaker
 	failures sync.Map // Class to *atomic.Int64
+
+	reached atomic.Bool // a connection to it stands: see reach
+	attempt *attempt    // to connect, while it lasts; under the breaker's lock, as is
+	lost    int         // how many connections have ended, of any node
 }
 
 // nodes knows which node a key's questions go to. On a Cluster the client routes; this is
