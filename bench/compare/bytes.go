@@ -180,7 +180,7 @@ func logs(b *bench) ([]row, error) {
 			bytes[l] = append(bytes[l], used)
 		}
 	}
-	r, err := interleave(b.rounds, b.logging("weir", ours), b.logging("sorted set", set))
+	r, err := interleave(b.scale(10*b.rounds), b.logging("weir", ours), b.logging("sorted set", set))
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +200,7 @@ func logs(b *bench) ([]row, error) {
 // logging returns a contender whose full logs go on: with each entry one leaves.
 func (b *bench) logging(name string, l *log) contender {
 	return contender{name, func() (sample, error) {
-		n := b.scale(100_000) / logKeys
+		const n = 100
 		before, err := b.redis.cpu()
 		if err != nil {
 			return nil, err

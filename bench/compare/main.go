@@ -4,7 +4,7 @@
 // The contenders of a figure take turns, round by round, in one process and beside one
 // Redis server of this program's own; of each the best round counts. What one machine
 // needs for a decision means little on another, so figures are ratios. CPU time is the
-// process's own, from getrusage and /proc/PID/stat, which only Linux has. Figures that
+// process's own, from getrusage and /proc, which only Linux has. Figures that
 // fall short are results, not failures: the exit code says only whether all was measured.
 package main
 
@@ -37,7 +37,7 @@ type bench struct {
 // scale returns n, or a tenth of it in a short run.
 func (b *bench) scale(n int) int {
 	if b.slice < fullSlice {
-		return n / 10
+		return max(n/10, 1)
 	}
 	return n
 }
@@ -146,6 +146,9 @@ func (b *bench) print(to io.Writer, rows []row, asJSON bool) error {
 	machine := map[string]string{
 		"date": time.Now().UTC().Format(time.DateOnly), "go": runtime.Version(), "system": runtime.GOOS + "/" + runtime.GOARCH,
 		"cores": fmt.Sprint(runtime.NumCPU()), "cpu": cpuModel(), "redis": b.redis.version, "rounds": fmt.Sprint(b.rounds),
+	}
+	if b.slice < fullSlice {
+		machine["rounds"] += " short"
 	}
 	if asJSON {
 		e := json.NewEncoder(to)

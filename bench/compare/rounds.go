@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -112,26 +111,26 @@ func (w row) beside(r results, m metric, names ...string) row {
 	return w
 }
 
-// tick is the unit of /proc/PID/stat, which is the same on every Linux that Go runs on.
-const tick = 10 * time.Millisecond
-
-// cpuOf returns the CPU time of a process and all its threads since it started.
+// cpuOf returns the CPU time of a process's threads since they started. It is exact while
+// they rest, in nanoseconds, where /proc/PID/stat counts ticks of 10 ms.
 func cpuOf(pid int) (time.Duration, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	if err != nil || len(files) == 0 {
+		return 0, fmt.Errorf("no /proc/%d/task/*/schedstat: this needs Linux, and the process to run", pid)
 	}
-	// The name, in brackets, may hold anything; utime and stime are 12 and 13 fields behind it.
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat has %d fields", pid, len(fields))
+	var sum time.Duration
+	for _, file := range files {
+		var running int64
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the thread has ended
+		}
+		if _, err := fmt.Sscan(string(text), &running); err != nil {
+			return 0, fmt.Errorf("%s has %q: %w", file, text, err)
+		}
+		sum += time.Duration(running)
 	}
-	user, err1 := strconv.ParseInt(fields[11], 10, 64)
-	system, err2 := strconv.ParseInt(fields[12], 10, 64)
-	if err1 != nil || err2 != nil {
-		return 0, fmt.Errorf("/proc/%d/stat: times %q and %q", pid, fields[11], fields[12])
-	}
-	return time.Duration(user+system) * tick, nil
+	return sum, nil
 }
 
 // ownCPU returns the CPU time of this process.
