@@ -61,7 +61,7 @@ type ClassStats struct {
 type Change struct {
 	After    time.Duration // since the limiter was made
 	From, To int
-	Why      string // from a closed set, for a metric's label: see the constants of the algorithms
+	Why      string // trial, follows, settled, drops, restored, room (all of Auto, see auto.go) or latency
 }
 
 // Stats returns the present state. It takes the lock that closing a window takes,
