@@ -29,9 +29,9 @@ func (l *link) reach(b *budget, n *node, client rueidis.Client, key string) *Err
 		if a.err == nil {
 			return nil
 		}
-		e := classify(a.err)
-		if e.Class != Config {
-			e = &Error{Unreachable, false, a.err}
+		e := &Error{classify(a.err).Class, false, a.err}
+		if e.Class != Config && e.Class != Garbage {
+			e.Class = Unreachable
 		}
 		if !e.again() || !b.sleep(wait) {
 			return e

@@ -340,7 +340,7 @@ func movedLoop(s *stage) {
 	s.within("the longest call", all.longest(), budget+10*time.Millisecond)
 	s.recovered(all.of(0), mended)
 	s.localShare(all.of(0).between(looped, mended))
-	s.wantOnly(all.of(0).notCentral(), redisstore.Moving, redisstore.Timeout)
+	s.wantOnly(all.of(0).notCentral(), redisstore.Moving)
 }
 
 func emptySlot(node *redistest.Server, slot string) {

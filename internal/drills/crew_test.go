@@ -12,12 +12,16 @@ import (
 	"weir.dev/weir/redisstore"
 )
 
-// The limits that a crew asks about. The tally is never reached: it counts how often a
-// question was executed.
+// The limits that a crew asks about: those of the full form, and smaller ones for the
+// short form, whose few questions must reach them too. The tally is never reached: it
+// counts how often a question was executed.
 var (
 	api   = weir.PerSecond(1000)
 	quota = weir.PerHour(20_000).By(weir.FixedWindow)
 	tally = weir.Per(10_000_000, 100*24*time.Hour).By(weir.FixedWindow)
+
+	shortAPI   = weir.PerSecond(200)
+	shortQuota = weir.PerHour(400).By(weir.FixedWindow)
 )
 
 // limitOf returns the limit of a name in a history.

@@ -14,13 +14,22 @@ import (
 
 var full = flag.Bool("full", false, "run each drill at full length, assert times too, and write the table to docs/failures.md")
 
-func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
+func TestMain(m *testing.M) {
+	beChild()
+	flag.Parse()
+	if !*full {
+		api, quota = shortAPI, shortQuota
+	}
+	os.Exit(redistest.Run(m))
+}
 
-// drills are all of them: a name, what is done to the servers, and the drill.
-var drills = []struct {
+// drill is a name, what is done to the servers, and how it is proved that they bear it.
+type drill struct {
 	name, fault string
 	run         func(*stage)
-}{
+}
+
+var drills = append([]drill{
 	{"T1", "none", nothing},
 	{"T2", "SCRIPT FLUSH every 100 ms", scriptsForgotten},
 	{"T3", "the hot slot moves to and fro, half open under traffic", slotMoves},
@@ -40,7 +49,7 @@ var drills = []struct {
 	{"X5", "a server that knows no HELLO", noHello},
 	{"X6", "requests reach a node late, replies do not: a partition each way", oneWayPartition},
 	{"X7", "connections end by RST and FIN every 100 ms", connectionsEnd},
-}
+}, processDrills...)
 
 func TestDrills(t *testing.T) {
 	if !*full {
@@ -54,6 +63,7 @@ func TestDrills(t *testing.T) {
 			}
 			s := &stage{T: t, full: *full, row: row{name: d.name, fault: d.fault, first: -1, whole: -1}}
 			begin := time.Now()
+			defer func() { t.Logf("over %d of %d; longest %v; %v", s.row.over, s.row.bound, s.row.longest, s.row.notes) }()
 			if *full {
 				fmt.Fprintf(os.Stderr, "%2d/%d  %-4s %s ... ", n+1, len(drills), d.name, d.fault)
 				defer func() {
