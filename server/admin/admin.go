@@ -85,7 +85,7 @@ func writeRules(w io.Writer, c *rules.Config) {
 			if l.Name != "" {
 				name = fmt.Sprintf(", name %q", l.Name)
 			}
-			fmt.Fprintf(w, "%s: %s: %v%s%s%s\n", r.Domain, r.Path, l.Limit, name, note, ahead(l))
+			fmt.Fprintf(w, "%s: %s: %v%s%s%s\n", r.Domain, r.Path, l, name, note, ahead(l))
 		}
 	}
 }

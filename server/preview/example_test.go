@@ -52,8 +52,8 @@ descriptors:
 	// Output:
 	// 4 requests, 2015-05-17 10:05 to 2015-05-17 10:05 UTC
 	//
-	// RULE    LIMIT                     ALLOWED  DENIED         KEYS  KEYS DENIED
-	// client  2 per 1m by fixed_window        3       1  25.0%     2            1
+	// RULE    LIMIT                         ALLOWED  DENIED         KEYS  KEYS DENIED
+	// client  2 per minute by fixed_window        3       1  25.0%     2            1
 	//
 	// client: worst minute 2015-05-17 10:05 UTC with 1 denial; denied most:
 	//   1  203.0.113.9

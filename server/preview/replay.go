@@ -140,9 +140,6 @@ func (r Replay) targets(descriptors [][]rules.Entry) ([]*client, []*tally) {
 		}
 		t := &tally{rule: rule, clients: map[weir.Key]*client{}}
 		for i, limit := range rule.Limits {
-			if rule.Unlimited || limit.IsUnlimited() {
-				continue
-			}
 			name := fmt.Sprintf("preview.%s.%d.%d", run, len(tallies), i)
 			t.asks = append(t.asks, weir.Ask{Name: name, Limit: limit.Limit, Cost: 1})
 		}
@@ -209,22 +206,22 @@ func (r Replay) report(log *Log, tallies []*tally, unmatched int) *Report {
 	return report
 }
 
-// algorithmOf names the algorithms of a rule's limits, each once.
+// algorithmOf names the algorithms of a rule's limits, each once: "unlimited" without any.
 func algorithmOf(rule *rules.Rule) string {
 	var names []string
 	for _, l := range rule.Limits {
-		if name := l.Algorithm().String(); !l.IsUnlimited() && !slices.Contains(names, name) {
+		if name := l.Algorithm().String(); !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}
-	if rule.Unlimited || len(names) == 0 {
+	if len(names) == 0 {
 		return "unlimited"
 	}
 	return strings.Join(names, "+")
 }
 
 func limitOf(rule *rules.Rule) string {
-	if algorithmOf(rule) == "unlimited" {
+	if len(rule.Limits) == 0 {
 		return "unlimited"
 	}
 	limits := make([]string, len(rule.Limits))

@@ -76,15 +76,12 @@ func (r *Report) writeTable(b *strings.Builder) {
 	for _, rule := range r.Rules {
 		asked := rule.Allowed + rule.Denied
 		t.AppendRow(table.Row{
-			printable(rule.Rule), shortLimit.Replace(rule.Limit),
+			printable(rule.Rule), rule.Limit,
 			rule.Allowed, rule.Denied, percent(rule.Denied, asked), rule.Keys, rule.KeysDenied, rule.remark(),
 		})
 	}
 	b.WriteString(t.Render() + "\n")
 }
-
-// shortLimit leaves out the zeros of time.Duration's text.
-var shortLimit = strings.NewReplacer("h0m0s ", "h ", "m0s ", "m ")
 
 func (r *RuleReport) remark() string {
 	switch {

@@ -22,11 +22,11 @@ descriptors:
 	}
 	for _, user := range []string{"vip", "eve"} {
 		rule := config.Match("shop", []rules.Entry{{Key: "user", Value: user}})
-		fmt.Println(rule.Path, rule.Limits[0].Limit)
+		fmt.Println(rule.Path, rule.Limits[0])
 	}
 	// Output:
-	// user=vip 50 per 1s burst 200 by gcra
-	// user 100 per 1m0s by fixed_window
+	// user=vip 50 per second burst 200 by gcra
+	// user 100 per minute by fixed_window
 }
 
 func ExampleParse_faults() {

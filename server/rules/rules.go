@@ -105,6 +105,33 @@ type Limit struct {
 	Lease        Lease  // the zero Lease is none
 }
 
+// String says the limit for people: "100 per minute burst 20 by gcra".
+func (l Limit) String() string {
+	if l.Units() == 0 {
+		return "denies everything"
+	}
+	burst := ""
+	if a := l.Algorithm(); (a == weir.GCRA || a == weir.LeakyBucket) && l.Capacity() != l.Units() {
+		burst = fmt.Sprintf(" burst %d", l.Capacity())
+	}
+	return fmt.Sprintf("%d per %s%s by %v", l.Units(), l.Window(), burst, l.Algorithm())
+}
+
+// Window says the limit's period for people: "minute", or "36h" where it is not one unit.
+func (l Limit) Window() string {
+	if l.Multiplier == 1 {
+		return l.Unit.String()
+	}
+	s, whole := strings.CutSuffix(l.Period().String(), "m0s")
+	if !whole {
+		return s
+	}
+	if hours, whole := strings.CutSuffix(s, "h0"); whole {
+		return hours + "h"
+	}
+	return s + "m"
+}
+
 // Entry is one key and value of a request's descriptor. Any bytes will do.
 type Entry struct{ Key, Value string }
 

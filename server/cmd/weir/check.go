@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"weir.dev/weir"
@@ -92,7 +90,7 @@ type checkedLimit struct {
 	Instances    int           `json:"instances,omitempty"`
 	Lease        *checkedLease `json:"lease,omitempty"`
 
-	window string
+	limit *rules.Limit
 }
 
 // checkedLease is a limit's lease. It has no effect where a twentieth of the limit is less
@@ -135,10 +133,7 @@ func newCheckedLimit(l *rules.Limit, instances int) checkedLimit {
 		Units:     l.Units(),
 		Seconds:   l.Period().Seconds(),
 		WorstCase: worstCase(l.Limit),
-		window:    shortDuration(l.Period()),
-	}
-	if l.Multiplier == 1 {
-		c.window = l.Unit.String()
+		limit:     l,
 	}
 	if a := l.Algorithm(); a == weir.GCRA || a == weir.LeakyBucket {
 		c.Burst = l.Capacity()
@@ -162,16 +157,17 @@ func newCheckedLimit(l *rules.Limit, instances int) checkedLimit {
 // its period, the end excluded; for a leaky bucket, the most that leave its queue.
 func worstCase(l weir.Limit) int64 {
 	n := l.Units()
-	switch {
-	case n == 0:
+	if n == 0 {
 		return 0
-	case l.Algorithm() == weir.GCRA:
+	}
+	switch l.Algorithm() {
+	case weir.GCRA:
 		return l.Capacity() + n - 1
-	case l.Algorithm() == weir.LeakyBucket:
+	case weir.LeakyBucket:
 		return n + 1
-	case l.Algorithm() == weir.FixedWindow:
+	case weir.FixedWindow:
 		return 2 * n
-	case l.Algorithm() == weir.SlidingWindow:
+	case weir.SlidingWindow:
 		return 2*n - 1
 	}
 	return n
@@ -220,15 +216,9 @@ func (c checkReport) writeText(out, errs io.Writer) error {
 
 // String says the limit for people.
 func (l checkedLimit) String() string {
-	if l.Units == 0 {
-		return "denies everything"
-	}
-	s := fmt.Sprintf("%d per %s by %s", l.Units, l.window, l.Algorithm)
-	if l.Burst > 0 && l.Burst != l.Units {
-		s += fmt.Sprintf(", burst %d", l.Burst)
-	}
+	s := l.limit.String()
 	switch {
-	case l.Lease == nil:
+	case l.Units == 0 || l.Lease == nil:
 	case l.Lease.Effect, l.Instances == 0:
 		s += fmt.Sprintf(", lease %d", l.Lease.Max)
 	default:
@@ -241,7 +231,7 @@ func (l checkedLimit) worst() string {
 	if l.Units == 0 {
 		return ""
 	}
-	s := fmt.Sprintf("%d in any %s", l.WorstCase, l.window)
+	s := fmt.Sprintf("%d in any %s", l.WorstCase, l.limit.Window())
 	if l.Lease != nil && l.Lease.More > 0 {
 		s += fmt.Sprintf(", and %d more by leases", l.Lease.More)
 	}
@@ -259,19 +249,6 @@ func (l checkedLimit) withoutStore() string {
 		return fmt.Sprintf("1/%d in each instance", l.Instances)
 	}
 	return l.OnStoreError
-}
-
-// shortDuration is d without the zeros that its String ends with: "36h".
-func shortDuration(d time.Duration) string {
-	s := d.String()
-	s, cut := strings.CutSuffix(s, "m0s")
-	if !cut {
-		return s
-	}
-	if hours, whole := strings.CutSuffix(s, "h0"); whole {
-		return hours + "h"
-	}
-	return s + "m"
 }
 
 func plural(n int, noun string) string {
