@@ -176,9 +176,10 @@ func TestADenialIsRememberedForASecondAtMost(t *testing.T) {
 func TestADenialEndsByTheWallClockToo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStore(t, newRemote(t, 0), lease.Options{})
+		skew := s.Skewable()
 		ask := of(weir.PerHour(1))
 		exhaust(t, s, ask)
-		s.Skew(0, time.Second)
+		skew(0, time.Second)
 		if d := take(t, s, ask); d.Source != weir.FromStore {
 			t.Errorf("got %+v, want the store asked again", d)
 		}

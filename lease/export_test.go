@@ -1,18 +1,23 @@
 package lease
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
-// Skew sets the clocks off, as a suspended machine's monotonic clock and a wall clock that
-// is stepped are.
-func (s *Store) Skew(mono, wall time.Duration) {
-	for i := range s.shards {
-		s.shards[i].mu.Lock()
-		defer s.shards[i].mu.Unlock()
-	}
-	before := s.clock
+// Skewable makes the store's clocks such that the function it returns sets them off, as a
+// suspended machine's monotonic clock and a wall clock that is stepped are. Nobody may be
+// using the store yet.
+func (s *Store) Skewable() (skew func(mono, wall time.Duration)) {
+	clock := s.clock
+	var mono, wall atomic.Int64
 	s.clock = func() instant {
-		now := before()
-		return instant{now.mono + int64(mono), now.wall + int64(wall)}
+		now := clock()
+		return instant{now.mono + mono.Load(), now.wall + wall.Load()}
+	}
+	return func(m, w time.Duration) {
+		mono.Add(int64(m))
+		wall.Add(int64(w))
 	}
 }
 

@@ -173,19 +173,21 @@ func TestExpiryBoundsProcessesThatNobodyCounted(t *testing.T) {
 }
 
 func TestAPausedProcessSpendsNothingThatHasExpired(t *testing.T) {
-	for name, pause := range map[string]func(*lease.Store){
-		"stopped": func(*lease.Store) { time.Sleep(lease.DefaultExpiry) },
-		"stopped, and its wall clock stepped back": func(s *lease.Store) {
-			s.Skew(0, -time.Hour)
+	type skew = func(mono, wall time.Duration)
+	for name, pause := range map[string]func(skew){
+		"stopped": func(skew) { time.Sleep(lease.DefaultExpiry) },
+		"stopped, and its wall clock stepped back": func(s skew) {
+			s(0, -time.Hour)
 			time.Sleep(lease.DefaultExpiry)
 		},
-		"suspended": func(s *lease.Store) { s.Skew(0, lease.DefaultExpiry) },
-		"for long":  func(*lease.Store) { time.Sleep(10 * time.Hour) },
+		"suspended": func(s skew) { s(0, lease.DefaultExpiry) },
+		"for long":  func(skew) { time.Sleep(10 * time.Hour) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				below := newRemote(t, 0)
 				s := newStore(t, below, lease.Options{Block: 50, Instances: 2})
+				skew := s.Skewable()
 				ask := of(weir.PerHour(100_000))
 				heat(t, s, ask)
 				synctest.Wait()
@@ -193,7 +195,7 @@ func TestAPausedProcessSpendsNothingThatHasExpired(t *testing.T) {
 				if held == 0 {
 					t.Fatal("nothing is held")
 				}
-				pause(s)
+				pause(skew)
 				if d := take(t, s, ask); d.Source == weir.FromLease {
 					t.Errorf("after the pause: got %+v, want an answer of the store", d)
 				}

@@ -38,7 +38,7 @@ func TestSimulation(t *testing.T) {
 
 const (
 	simBudget = 50 * time.Millisecond
-	simTime   = 3 * time.Second
+	simTime   = 2 * time.Second
 )
 
 var errRefused = errors.New("the store refuses")
@@ -106,7 +106,7 @@ func (w *world) fault() {
 		p.stop()
 		w.all[i] = w.start(i, p.life+1)
 	case 3:
-		p.tier.Skew(0, time.Duration(w.rand.Int64N(int64(time.Minute)))-30*time.Second)
+		p.skew(0, time.Duration(w.rand.Int64N(int64(time.Minute)))-30*time.Second)
 	case 4:
 		w.store.failOver(time.Duration(w.rand.Int64N(int64(100 * time.Millisecond))))
 	case 5:
@@ -162,6 +162,7 @@ type process struct {
 	name    string
 	life    int
 	tier    *lease.Store
+	skew    func(mono, wall time.Duration)
 	link    *link
 	limiter *weir.Limiter
 	callers sync.WaitGroup
@@ -195,6 +196,7 @@ func (w *world) start(i, life int) *process {
 	close(p.goOn)
 	p.link = &link{p: p, rand: rand.New(rand.NewPCG(w.seed, uint64(1000*life+100*i+99)))}
 	p.tier = newStore(w.t, p.link, w.opts)
+	p.skew = p.tier.Skewable()
 	local, err := memstore.New(memstore.Options{MaxKeys: 64})
 	if err != nil {
 		w.t.Fatal(err)
@@ -288,7 +290,7 @@ func (p *process) pause(d time.Duration, suspended bool) {
 	p.mu.Unlock()
 	time.Sleep(d)
 	if suspended {
-		p.tier.Skew(-d, 0)
+		p.skew(-d, 0)
 	}
 	defer close(goOn)
 	held := p.tier.Stats()
