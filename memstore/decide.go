@@ -19,7 +19,19 @@ type change struct {
 	id     identity
 	isNew  bool // there was no entry before
 	before state
+	dead   []int64 // what a log forgot
 	taken  int64
+}
+
+// decideUndoably is decide for a group, which may be denied yet.
+func (sh *shard) decideUndoably(e *entry, now int64, ask *weir.Ask) (weir.Decision, change) {
+	var dead []int64
+	if e.state.a&formMask == formLog {
+		dead = sh.logs[e.state.logIndex()].Dead(now, ask)
+	}
+	d, c := sh.decide(e, now, ask)
+	c.dead = dead
+	return d, c
 }
 
 // decide decides one ask by the entry of its key.
@@ -59,6 +71,9 @@ func (c change) undo() {
 		return
 	}
 	at := c.sh.search(c.id)
+	if at < 0 { // as new since, and forgotten for the room
+		return
+	}
 	if c.isNew {
 		c.sh.drop(c.sh.slots[at].state)
 		c.sh.remove(at)
@@ -66,7 +81,7 @@ func (c change) undo() {
 	}
 	e := &c.sh.slots[at]
 	if e.state.a&formMask == formLog {
-		c.sh.logs[e.state.logIndex()].Untake(int(c.taken))
+		c.sh.logs[e.state.logIndex()].Untake(int(c.taken), c.dead)
 	}
 	e.state = c.before
 }

@@ -22,6 +22,7 @@ type group struct {
 	now          int64
 	idle         int64 // keys that were as new at this time may be forgotten
 	lockedShared bool
+	undoable     bool // what is decided may be undone
 }
 
 func (g *group) unlockShared() {
@@ -86,6 +87,7 @@ func (g *group) decideAll(asks []weir.Ask, places []place, decisions []weir.Deci
 	var few [8]change
 	changes := few[:0]
 	denied := false
+	g.undoable = len(asks) > 1
 	for i := range asks {
 		if asks[i].Alone {
 			continue
@@ -100,6 +102,7 @@ func (g *group) decideAll(asks []weir.Ask, places []place, decisions []weir.Deci
 		}
 		holdBack(asks, decisions, changes)
 	}
+	g.undoable = false
 	for i := range asks {
 		if asks[i].Alone {
 			decisions[i], _ = g.decide(places[i], &asks[i])
@@ -127,7 +130,7 @@ func holdBack(asks []weir.Ask, decisions []weir.Decision, changes []change) {
 // counter that the new keys of its name share.
 func (g *group) decide(at place, ask *weir.Ask) (weir.Decision, change) {
 	if e := at.sh.find(at.id); e != nil {
-		return at.sh.decide(e, g.now, ask)
+		return g.decideBy(at.sh, e, ask)
 	}
 	d, c, ok := at.sh.decideNew(at.id, g.now, g.idle, ask)
 	if !ok {
@@ -145,10 +148,17 @@ func (g *group) decide(at place, ask *weir.Ask) (weir.Decision, change) {
 	g.store.bound.refused.Add(1)
 	_, id := g.store.locate(ask.Name, weir.Key{}, algorithm.KindOf(ask.Limit.Algorithm()))
 	if e := shared.find(id); e != nil {
-		return shared.decide(e, g.now, ask)
+		return g.decideBy(shared, e, ask)
 	}
 	d, c, _ = shared.decideNew(id, g.now, g.idle, ask)
 	return d, c
+}
+
+func (g *group) decideBy(sh *shard, e *entry, ask *weir.Ask) (weir.Decision, change) {
+	if g.undoable {
+		return sh.decideUndoably(e, g.now, ask)
+	}
+	return sh.decide(e, g.now, ask)
 }
 
 // sweepOthers sweeps some shards in turn. Those that are locked, as the caller's are, it

@@ -131,3 +131,42 @@ func TestManyAtOnceAskInOppositeOrder(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+func TestADenialForgetsNothingThatALongerPeriodCounts(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, 0)
+	log := func(limit weir.Limit, cost int64) weir.Ask {
+		return weir.Ask{Name: "api", Key: number(1), Limit: limit.By(weir.SlidingLog), Cost: cost}
+	}
+	nobody := weir.Ask{Name: "closed", Key: number(1), Limit: weir.PerHour(0), Cost: 1}
+	takeAt(t, s, noon, log(weir.PerHour(100), 10))
+	for i := range int64(3) { // of the last second nothing counts, and room is made for more and more
+		takeAt(t, s, noon+(3+i)*1_000_000, log(weir.PerSecond(50), 1+9*i), nobody)
+	}
+	if d := takeAt(t, s, noon+9_000_000, log(weir.PerHour(100), 0)); d[0].Remaining != 90 {
+		t.Errorf("after denied questions %d units are left, want 90", d[0].Remaining)
+	}
+}
+
+func TestADenialUndoesNothingOfAKeyForgottenMeanwhile(t *testing.T) {
+	t.Parallel()
+	const most = 127 // the most keys of one shard
+	s := newStore(t, most)
+	brief := func(k int) weir.Ask {
+		return weir.Ask{Name: "api", Key: number(k), Limit: weir.Per(1, time.Microsecond).Burst(1000), Cost: 1}
+	}
+	long := func(k int) weir.Ask {
+		return weir.Ask{Name: "api", Key: number(k), Limit: weir.PerHour(1), Cost: 1}
+	}
+	var asks []weir.Ask
+	for k := range most {
+		takeAt(t, s, noon, brief(k))
+		asks = append(asks, brief(k))
+	}
+	for k := most; k == most || s.Stats().Room > 0; k++ { // forgets some at 100 µs
+		takeAt(t, s, noon+100, long(k))
+	}
+	// A clock read before the lock: the new key forgets more as at 100 µs, some of which
+	// this question has just charged at 50 µs.
+	takeAt(t, s, noon+50, append(asks, long(-1), weir.Ask{Name: "closed", Key: number(1), Limit: weir.PerHour(0), Cost: 1})...)
+}

@@ -47,7 +47,7 @@ func TakeLog(l *Log, now int64, ask *weir.Ask) (Verdict, bool) {
 		return v, false
 	}
 	l.drop(dead)
-	l.add(now, int(v.Taken))
+	l.add(now, int(v.Taken), int(ask.Limit.Units()))
 	return v, true
 }
 
@@ -59,9 +59,10 @@ func (l *Log) drop(n int) {
 	l.head = (l.head + n) % len(l.ring)
 }
 
-func (l *Log) add(t int64, n int) {
+// add adds n entries of the time t to a log that will hold at most that many.
+func (l *Log) add(t int64, n, most int) {
 	if need := l.n + n; need > len(l.ring) {
-		ring := make([]int64, max(need, min(2*len(l.ring), weir.MaxLogUnits)))
+		ring := make([]int64, max(need, min(2*len(l.ring), most)))
 		for i := range l.n {
 			ring[i] = l.at(i)
 		}
@@ -73,8 +74,29 @@ func (l *Log) add(t int64, n int) {
 	}
 }
 
-// Untake forgets the newest n entries: the undo of a TakeLog that took them.
-func (l *Log) Untake(n int) { l.n -= n }
+// Dead returns the entries that a TakeLog with the same arguments forgets if it takes any
+// units: those that count no more under the ask's limit. Another limit of the same state
+// may have a longer period.
+func (l *Log) Dead(now int64, ask *weir.Ask) (dead []int64) {
+	now = max(now, l.newest())
+	for i := range l.live(now - ask.Limit.Period().Microseconds()) {
+		dead = append(dead, l.at(i))
+	}
+	return dead
+}
+
+// Untake is the undo of a TakeLog: it forgets the newest n entries, which that took, and
+// remembers those again that it forgot.
+func (l *Log) Untake(n int, dead []int64) {
+	if l.n -= n; len(dead) == 0 {
+		return
+	}
+	l.head = (l.head - len(dead) + len(l.ring)) % len(l.ring) // a ring never shrinks
+	l.n += len(dead)
+	for i, t := range dead {
+		l.ring[(l.head+i)%len(l.ring)] = t
+	}
+}
 
 // remove forgets up to n entries made at t, and returns how many.
 func (l *Log) remove(t int64, n int) int {
