@@ -146,6 +146,7 @@ func (b *bench) print(to io.Writer, rows []row, asJSON bool) error {
 	machine := map[string]string{
 		"date": time.Now().UTC().Format(time.DateOnly), "go": runtime.Version(), "system": runtime.GOOS + "/" + runtime.GOARCH,
 		"cores": fmt.Sprint(runtime.NumCPU()), "cpu": cpuModel(), "redis": b.redis.version, "rounds": fmt.Sprint(b.rounds),
+		"load": loadAverage(),
 	}
 	if b.slice < fullSlice {
 		machine["rounds"] += " short"
@@ -155,8 +156,8 @@ func (b *bench) print(to io.Writer, rows []row, asJSON bool) error {
 		e.SetIndent("", "  ")
 		return e.Encode(map[string]any{"machine": machine, "rows": rows})
 	}
-	fmt.Fprintf(to, "# weir beside other limiters\n\nPrinted by `make bench`: %s, %s %s, %s cores of %s, Redis %s, %s rounds.\n",
-		machine["date"], machine["go"], machine["system"], machine["cores"], machine["cpu"], machine["redis"], machine["rounds"])
+	fmt.Fprintf(to, "# weir beside other limiters\n\nPrinted by `make bench`: %s, %s %s, %s cores of %s, Redis %s, %s rounds;\nload average %s at the end, where 1 or 2 are the table's own.\n",
+		machine["date"], machine["go"], machine["system"], machine["cores"], machine["cpu"], machine["redis"], machine["rounds"], machine["load"])
 	fmt.Fprint(to, explanation)
 	printTable(to, rows)
 	return nil
@@ -178,4 +179,11 @@ func cpuModel() string {
 		}
 	}
 	return "an unknown CPU"
+}
+
+// loadAverage returns how many threads wanted a core in the last minute.
+func loadAverage() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	load, _, _ := strings.Cut(string(text), " ")
+	return load
 }
