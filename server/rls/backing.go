@@ -3,6 +3,7 @@ package rls
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // backing is what decides limits: the store, behind what asks it less often, and what
-// answers in its place. It outlives every configuration, so what it remembers does too.
+// answers in its place. It outlives every configuration.
 type backing struct {
 	store     weir.Store
 	fallback  weir.Store // nil: none
@@ -21,20 +22,81 @@ type backing struct {
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	leases map[leaseOf]*lease.Store
+	fronts fronts
+	past   lease.Stats // of those that are closed
 }
 
-// leaseOf says which limits one lease.Store serves: those of the same lease, or of none.
-type leaseOf struct {
-	rules.Lease
-	instances int
+// fronts are the stores in front of the store, by how many instances share what they
+// lease. The limits of a domain have one in common, so that those of a request are one
+// question.
+type fronts map[int]*front
+
+type front struct {
+	*lease.Store
+	terms map[string]lease.Terms // by the limit's name
+}
+
+// frontsFor returns what limits of the configuration ask: those there are, where their
+// terms are the same, with all that they hold. A store in memory is asked itself: it is
+// faster than what would save it a question.
+func (b *backing) frontsFor(config *rules.Config) (fronts, error) {
+	next := make(fronts)
+	if b.budget == 0 {
+		return next, nil
+	}
+	terms := make(map[int]map[string]lease.Terms)
+	for _, r := range config.Rules() {
+		for i := range r.Limits {
+			l := &r.Limits[i]
+			n := l.InstancesOf(b.instances)
+			if terms[n] == nil {
+				terms[n] = make(map[string]lease.Terms)
+			}
+			if l.Lease != (rules.Lease{}) {
+				terms[n][l.StateName] = termsOf(l)
+			}
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for n, named := range terms {
+		if f := b.fronts[n]; f != nil && maps.Equal(f.terms, named) {
+			next[n] = f
+			continue
+		}
+		store, err := lease.New(b.store, lease.Options{Instances: n, Named: named, Budget: b.budget})
+		if err != nil {
+			return nil, err
+		}
+		next[n] = &front{store, named}
+	}
+	return next, nil
+}
+
+func termsOf(l *rules.Limit) lease.Terms {
+	return lease.Terms{Block: l.Lease.Max, Refill: l.Lease.Refill, Expiry: l.Lease.Expiry}
+}
+
+// use makes next the fronts, and closes those that are not among them.
+func (b *backing) use(next fronts) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for n, f := range b.fronts {
+		if next[n] != f {
+			f.Close() // it has nothing to fail at
+			st := f.Stats()
+			st.Keys = 0
+			b.past = sum(b.past, st)
+		}
+	}
+	b.fronts = next
 }
 
 // limiter returns who decides a limit.
-func (b *backing) limiter(l *rules.Limit, shadow bool) (*weir.Limiter, error) {
-	store, err := b.storeOf(l)
-	if err != nil {
-		return nil, err
+func (b *backing) limiter(l *rules.Limit, shadow bool, all fronts) (*weir.Limiter, error) {
+	store := b.store
+	if f := all[l.InstancesOf(b.instances)]; f != nil {
+		store = f
 	}
 	opts := weir.Options{Shadow: shadow}
 	switch l.Fallback(b.instances) {
@@ -56,47 +118,19 @@ func (b *backing) limiter(l *rules.Limit, shadow bool) (*weir.Limiter, error) {
 	return limiter, err
 }
 
-// storeOf returns the store that a limit asks. A store in memory is asked itself: it is
-// faster than what would save it a question.
-func (b *backing) storeOf(l *rules.Limit) (weir.Store, error) {
-	if b.budget == 0 {
-		return b.store, nil
-	}
-	of := leaseOf{Lease: l.Lease}
-	if l.Lease != (rules.Lease{}) {
-		of.instances = l.InstancesOf(b.instances)
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if known, ok := b.leases[of]; ok {
-		return known, nil
-	}
-	store, err := lease.New(b.store, of.options(b.budget))
-	if err != nil {
-		return nil, err
-	}
-	// It is kept when no rule needs it any more: there are as many as different leases
-	// were ever configured.
-	b.leases[of] = store
-	return store, nil
-}
-
-func (of leaseOf) options(budget time.Duration) lease.Options {
-	return lease.Options{Block: of.Max, Instances: of.instances, Refill: of.Refill, Expiry: of.Expiry, Budget: budget}
-}
-
 // LeaseBound returns how many units more than the limit itself the instances of the
 // service may let pass because of the limit's lease, in any interval, and whether it is
 // leased at all: a limit that is small for so many is not.
 func LeaseBound(l *rules.Limit, instances int) (more int64, leased bool) {
-	of := leaseOf{l.Lease, l.InstancesOf(instances)}
-	if of.Max == 0 || of.instances == 0 {
+	n, terms := l.InstancesOf(instances), termsOf(l)
+	if terms.Block == 0 || n == 0 {
 		return 0, false
 	}
+	opts := lease.Options{Block: terms.Block, Refill: terms.Refill, Expiry: terms.Expiry, Instances: n}
 	// Whether there are leases depends on the capacity alone, but only by GCRA do they
 	// have a bound to state.
 	alike := weir.Per(l.Units(), l.Period()).Burst(l.Capacity())
-	return lease.Bound(l.Limit, of.options(0)), lease.Bound(alike, of.options(0)) > 0
+	return lease.Bound(l.Limit, opts), lease.Bound(alike, opts) > 0
 }
 
 // warnOfLeases logs which leases of the rules have no effect.
@@ -114,15 +148,6 @@ func (b *backing) warnOfLeases(config *rules.Config) {
 					"instances", l.InstancesOf(b.instances))
 			}
 		}
-	}
-}
-
-// close throws away what is leased.
-func (b *backing) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, l := range b.leases {
-		l.Close() // it has nothing to fail at
 	}
 }
 

@@ -297,12 +297,60 @@ descriptors:
 
 type countingStore struct {
 	weir.Store
-	calls atomic.Int64
+	calls, groups atomic.Int64
+}
+
+func (c *countingStore) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
+	c.groups.Add(1)
+	return c.Store.TakeAll(ctx, asks, decisions)
 }
 
 func (c *countingStore) Take(ctx context.Context, ask weir.Ask) (weir.Decision, error) {
 	c.calls.Add(1)
 	return c.Store.Take(ctx, ask)
+}
+
+const leasedOrNot = `
+domain: shop
+descriptors:
+  - {key: leased, rate_limit: {unit: day, requests_per_unit: 1000, lease: {max: 10}}}
+  - {key: other, rate_limit: {unit: day, requests_per_unit: 1000, lease: {max: 20, expiry: 1s}}}
+  - {key: plain, rate_limit: {unit: day, requests_per_unit: 1000}}
+`
+
+func TestLimitsOfARequestAreOneQuestionWithLeasesOrWithout(t *testing.T) {
+	t.Parallel()
+	counted := &countingStore{Store: inMemory(t)}
+	f := startWith(t, counted, leasedOrNot, withFallback(t, 2))
+	f.expect(t, "OK: OK 999, OK 999, OK 999", descriptor("leased=x"), descriptor("other=x"), descriptor("plain=x"))
+	if one, several := counted.calls.Load(), counted.groups.Load(); one != 0 || several != 1 {
+		t.Errorf("the store was asked %d times about one limit and %d times about several, want once about several", one, several)
+	}
+}
+
+func TestReloadKeepsWhatItDoesNotChange(t *testing.T) {
+	t.Parallel()
+	f := startWith(t, inMemory(t), leasedOrNot, withFallback(t, 2))
+	load := func(text string) *front {
+		if err := f.service.SetRules(parse(t, text)); err != nil {
+			t.Fatal(err)
+		}
+		f.ask(t, descriptor("leased=x"))
+		return f.service.current.Load().fronts[2]
+	}
+	first := load(leasedOrNot)
+	if load(leasedOrNot+"  - {key: more, rate_limit: {unit: day, requests_per_unit: 1}}\n") != first {
+		t.Error("what is in front of the store was replaced, though no lease has changed")
+	}
+	if load(strings.Replace(leasedOrNot, "max: 10", "max: 5", 1)) == first {
+		t.Error("what is in front of the store is the same, though a lease has changed")
+	}
+	if got := f.count(t, "rate_limit_lease_questions_total", "", ""); got != 3 {
+		t.Errorf("%v questions counted over all reloads, want 3", got)
+	}
+	if got := f.family(t, "rate_limit_lease_keys")[0].GetGauge().GetValue(); got != 1 {
+		t.Errorf("%v keys watched, want 1", got)
+	}
 }
 
 func TestLeaseWithoutEffectIsAWarning(t *testing.T) {

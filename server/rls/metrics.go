@@ -179,22 +179,27 @@ func (l leaseMetrics) Collect(to chan<- prometheus.Metric) {
 }
 
 // stats adds up what the stores in front of the store have done.
-func (b *backing) stats() (total lease.Stats) {
+func (b *backing) stats() lease.Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, l := range b.leases {
-		st := l.Stats()
-		total.Asks += st.Asks
-		total.Calls += st.Calls
-		total.FromLease += st.FromLease
-		total.FromCache += st.FromCache
-		total.Shared += st.Shared
-		total.Granted += st.Granted
-		total.Spent += st.Spent
-		total.Returned += st.Returned
-		total.Wasted += st.Wasted
-		total.Outstanding += st.Outstanding
-		total.Keys += st.Keys
+	total := b.past
+	for _, f := range b.fronts {
+		total = sum(total, f.Stats())
 	}
 	return total
+}
+
+func sum(a, b lease.Stats) lease.Stats {
+	a.Asks += b.Asks
+	a.Calls += b.Calls
+	a.FromLease += b.FromLease
+	a.FromCache += b.FromCache
+	a.Shared += b.Shared
+	a.Granted += b.Granted
+	a.Spent += b.Spent
+	a.Returned += b.Returned
+	a.Wasted += b.Wasted
+	a.Outstanding += b.Outstanding
+	a.Keys += b.Keys
+	return a
 }

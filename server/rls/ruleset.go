@@ -14,6 +14,8 @@ import (
 // once, here. It does not change.
 type ruleset struct {
 	config    *rules.Config
+	backing   *backing
+	fronts    fronts
 	rules     map[*rules.Rule]*rule
 	unmatched map[string]*rule // by domain: stands for what matches no rule there
 	unknown   *rule            // stands for all domains that the configuration does not have
@@ -41,15 +43,20 @@ func compile(config *rules.Config, b *backing, m *metrics) (*ruleset, error) {
 	}
 	rs := &ruleset{
 		config:    config,
+		backing:   b,
 		rules:     make(map[*rules.Rule]*rule),
 		unmatched: make(map[string]*rule),
 		unknown:   &rule{series: m.series("", "")},
+	}
+	var err error
+	if rs.fronts, err = b.frontsFor(config); err != nil {
+		return nil, err
 	}
 	for _, domain := range config.Domains() {
 		rs.unmatched[domain] = &rule{series: m.series(domain, "")}
 	}
 	for _, r := range config.Rules() {
-		ready, err := makeRule(r, b, m.series(r.Domain, r.Path))
+		ready, err := rs.makeRule(r, m.series(r.Domain, r.Path))
 		if err != nil {
 			return nil, err
 		}
@@ -58,11 +65,11 @@ func compile(config *rules.Config, b *backing, m *metrics) (*ruleset, error) {
 	return rs, nil
 }
 
-func makeRule(r *rules.Rule, b *backing, s *series) (*rule, error) {
+func (rs *ruleset) makeRule(r *rules.Rule, s *series) (*rule, error) {
 	ready := &rule{Rule: r, unlimited: r.Unlimited, series: s}
 	for i := range r.Limits {
 		l := &r.Limits[i]
-		limiter, err := b.limiter(l, r.Shadow)
+		limiter, err := rs.backing.limiter(l, r.Shadow, rs.fronts)
 		if err != nil {
 			return nil, fmt.Errorf("domain %q, rule %q: %w", r.Domain, r.Path, err)
 		}
@@ -90,7 +97,7 @@ func (rs *ruleset) match(domain string, entries []rules.Entry) *rule {
 // override returns the rule that a descriptor's own limit makes, in place of the
 // matched one, under whose name it is counted in metrics. In a domain that the
 // configuration does not have, it is ignored.
-func (rs *ruleset) override(domain string, d *Descriptor, matched *rule, b *backing) (*rule, error) {
+func (rs *ruleset) override(domain string, d *Descriptor, matched *rule) (*rule, error) {
 	if !rs.config.Has(domain) {
 		return matched, nil
 	}
@@ -102,7 +109,7 @@ func (rs *ruleset) override(domain string, d *Descriptor, matched *rule, b *back
 	if err != nil {
 		return nil, err
 	}
-	return makeRule(r, b, matched.series)
+	return rs.makeRule(r, matched.series)
 }
 
 // limit checks what the sender wrote. An unknown unit is what a proxy sends for data

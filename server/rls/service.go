@@ -12,13 +12,13 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"weir.dev/weir"
-	"weir.dev/weir/lease"
 	"weir.dev/weir/server/rules"
 )
 
@@ -31,6 +31,7 @@ type Service struct {
 	log     *slog.Logger
 	metrics *metrics
 	classOf func(error) string
+	setting sync.Mutex // rules
 	current atomic.Pointer[ruleset]
 	faults  sampler // of the log
 }
@@ -71,7 +72,6 @@ func New(store weir.Store, opts Options) (*Service, error) {
 		instances: opts.Instances,
 		budget:    opts.Budget,
 		log:       opts.Log,
-		leases:    make(map[leaseOf]*lease.Store),
 	}
 	if opts.Registry != nil {
 		if err := m.register(opts.Registry, leaseMetrics{s.backing}); err != nil {
@@ -85,11 +85,14 @@ func New(store weir.Store, opts Options) (*Service, error) {
 // rules that they began with. The error is rules.Faults where limits need to know how
 // many instances share them; after an error the rules are what they were.
 func (s *Service) SetRules(config *rules.Config) error {
+	s.setting.Lock()
+	defer s.setting.Unlock()
 	next, err := compile(config, s.backing, s.metrics)
 	if err != nil {
 		return err
 	}
 	s.backing.warnOfLeases(config)
+	defer s.backing.use(next.fronts)
 	if old := s.current.Swap(next); old != nil {
 		s.metrics.forget(old, next)
 	}
@@ -98,7 +101,7 @@ func (s *Service) SetRules(config *rules.Config) error {
 
 // Close ends what works in the background, and throws away what is leased. Requests may
 // still come.
-func (s *Service) Close() { s.backing.close() }
+func (s *Service) Close() { s.backing.use(nil) }
 
 // Rules returns the rules by which the service decides, or nil before SetRules.
 func (s *Service) Rules() *rules.Config {
@@ -194,7 +197,7 @@ func (s *Service) prepare(rs *ruleset, r *Request, i int, q *question) error {
 	matched := rs.match(r.Domain, d.Entries)
 	if d.Override != nil {
 		var err error
-		if matched, err = rs.override(r.Domain, d, matched, s.backing); err != nil {
+		if matched, err = rs.override(r.Domain, d, matched); err != nil {
 			return err
 		}
 	}
