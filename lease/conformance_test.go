@@ -2,14 +2,18 @@ package lease_test
 
 import (
 	"testing"
+	"time"
 
 	"weir.dev/weir"
+	"weir.dev/weir/internal/redistest"
 	"weir.dev/weir/lease"
 	"weir.dev/weir/memstore"
+	"weir.dev/weir/redisstore"
 	"weir.dev/weir/storetest"
 )
 
 func TestStoreKeepsTheContract(t *testing.T) {
+	t.Parallel()
 	for name, opts := range map[string]lease.Options{
 		"combining only": {},
 		"one instance":   {Block: 1000, Instances: 1},
@@ -22,13 +26,22 @@ func TestStoreKeepsTheContract(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				s, err := lease.New(memory, opts)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { s.Close() })
-				return s
+				return newStore(t, memory, opts)
 			}})
 		})
 	}
+}
+
+func TestStoreKeepsTheContractInFrontOfRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	const budget = 10 * time.Second // a slow machine is not what is tested here
+	storetest.Run(t, storetest.Subject{New: func(t *testing.T) weir.Store {
+		redis, err := redisstore.New(redisstore.Options{Addrs: []string{server.Addr}, Budget: budget})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { redis.Close() })
+		return newStore(t, redis, lease.Options{Block: 50, Instances: 1, Budget: budget})
+	}})
 }

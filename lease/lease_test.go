@@ -259,6 +259,34 @@ func TestABlockDiesWithItsWindow(t *testing.T) {
 	}
 }
 
+// Near the limit a block comes short, and the process denies until the rest of it is earned.
+func TestAShortBlockLocksOutForNoLongerThanItTakesToEarn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		below := newRemote(t, time.Millisecond)
+		opts := lease.Options{Block: 50, Instances: 1}
+		limit := weir.PerSecond(1000).Burst(1200) // blocks of 50: 50 ms
+		s := newStore(t, below, opts)
+		ask := of(limit)
+		start, asks, admitted := time.Now(), int64(0), 0.0
+		for time.Since(start) < 5*time.Second {
+			asks++
+			d := take(t, s, ask)
+			if d.Allowed {
+				admitted++
+			} else if d.RetryAfter > 50*time.Millisecond {
+				t.Fatalf("got %+v, want at most 50ms to wait", d)
+			}
+			time.Sleep(500 * time.Microsecond) // twice the limit
+		}
+		if ideal := 1200 + 1000*time.Since(start).Seconds(); admitted < 0.99*ideal || admitted > ideal {
+			t.Errorf("got %v admitted, want 0.99 to 1 of %v", admitted, ideal)
+		}
+		if got := below.calls.Load(); got > asks/10 {
+			t.Errorf("%d questions: got %d calls, want at most a tenth", asks, got)
+		}
+	})
+}
+
 func TestAProcessThatDiesLosesAtMostItsBlocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		below := newRemote(t, 0)
