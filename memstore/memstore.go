@@ -117,15 +117,7 @@ func (s *Store) Reset(_ context.Context, name string, key weir.Key) error {
 	sh, ledgerID := s.locate(name, key, algorithm.KindRefunds)
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	var until int64
-	for _, kind := range algorithm.Kinds {
-		_, id := s.locate(name, key, kind)
-		if at := sh.search(id); at >= 0 {
-			until = max(until, sh.slots[at].state.fresh())
-			sh.drop(sh.slots[at].state)
-			sh.remove(at)
-		}
-	}
+	until := s.removeStates(sh, name, key)
 	l := sh.ledgers[ledgerID]
 	if l == nil && until <= now {
 		return nil
@@ -138,6 +130,37 @@ func (s *Store) Reset(_ context.Context, name string, key weir.Key) error {
 	l.Reset(now, until)
 	sh.keep(ledgerID, l)
 	return nil
+}
+
+// Forget removes what TakeAt wrote of a key, for the end of a replay. Unlike after Reset,
+// nothing is left to tell that a decision is from before.
+func (s *Store) Forget(_ context.Context, name string, key weir.Key) error {
+	if key.IsZero() {
+		return fmt.Errorf("limit %q: no key to forget: make one with Text, Parts or Addr", name)
+	}
+	sh, ledgerID := s.locate(name, key, algorithm.KindRefunds)
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	s.removeStates(sh, name, key)
+	if l := sh.ledgers[ledgerID]; l != nil {
+		sh.bound.give(ledgerRoom(l))
+		delete(sh.ledgers, ledgerID)
+	}
+	return nil
+}
+
+// removeStates removes a key's states of every kind from their shard, and returns when the
+// last of them would have been as new.
+func (s *Store) removeStates(sh *shard, name string, key weir.Key) (until int64) {
+	for _, kind := range algorithm.Kinds {
+		_, id := s.locate(name, key, kind)
+		if at := sh.search(id); at >= 0 {
+			until = max(until, sh.slots[at].state.fresh())
+			sh.drop(sh.slots[at].state)
+			sh.remove(at)
+		}
+	}
+	return until
 }
 
 // Stats is what a store holds.

@@ -263,6 +263,28 @@ func TestResetForgetsOneKeyUnderEveryAlgorithm(t *testing.T) {
 	}
 }
 
+func TestForgetLeavesNothingOfAKeyNotEvenOfItsRefunds(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, 0)
+	for _, a := range algorithms {
+		ask := weir.Ask{Name: "api", Key: number(1), Limit: weir.PerHour(2).By(a), Cost: 1}
+		d := take(t, s, ask)
+		if back, err := s.Refund(ctx, ask, d); back != 1 || err != nil {
+			t.Fatalf("%v: got %d back and %v, want 1", a, back, err)
+		}
+		take(t, s, ask)
+	}
+	if err := s.Forget(ctx, "api", number(1)); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Stats(); st.Keys != 0 || st.Room != memstore.DefaultMaxKeys {
+		t.Errorf("got %+v, want no keys and room for %d", st, memstore.DefaultMaxKeys)
+	}
+	if err := s.Forget(ctx, "api", weir.Key{}); err == nil {
+		t.Error("Forget of the zero key: got no error")
+	}
+}
+
 func TestAPeekAndADenialLeaveNothingBehind(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, 0)

@@ -204,20 +204,7 @@ func (s *Store) refund(ctx context.Context, ask *weir.Ask, d weir.Decision, c cl
 
 // Reset forgets the key under the named limit, in one call.
 func (s *Store) Reset(ctx context.Context, name string, key weir.Key) error {
-	if name == "" || key.IsZero() {
-		return fmt.Errorf("limit %q: reset needs a name and a key", name)
-	}
-	b, err := newBudget(ctx, s.opts.Budget)
-	if err != nil {
-		return err
-	}
-	defer b.end()
-	c := &call{script: live.reset}
-	for _, kind := range algorithm.Kinds {
-		c.keys = append(c.keys, stateKey(key, name, kind))
-	}
-	s.link.runAll(b, []*call{c})
-	return c.err
+	return s.remove(ctx, name, key, call{script: live.reset})
 }
 
 // arguments returns the question's arguments, which are made once for each question.

@@ -61,16 +61,23 @@ func (s *Store) RefundAt(ctx context.Context, atMicros int64, ask weir.Ask, d we
 // Forget removes what TakeAt wrote of a key, for the end of a replay. Unlike after Reset,
 // nothing is left to tell that a decision is from before.
 func (s *Store) Forget(ctx context.Context, name string, key weir.Key) error {
+	return s.remove(ctx, name, key, call{script: replay.reset, args: givenClockAt(storeEpoch).arguments(nil)})
+}
+
+// remove calls a script that forgets a key, with all of its states.
+func (s *Store) remove(ctx context.Context, name string, key weir.Key, c call) error {
+	if name == "" || key.IsZero() {
+		return fmt.Errorf("limit %q: no name or no key to reset: say which limit, and make a key with Text, Parts or Addr", name)
+	}
 	b, err := newBudget(ctx, s.opts.Budget)
 	if err != nil {
 		return err
 	}
 	defer b.end()
-	c := &call{script: replay.reset, args: givenClockAt(storeEpoch).arguments(nil)}
 	for _, kind := range algorithm.Kinds {
 		c.keys = append(c.keys, stateKey(key, name, kind))
 	}
-	s.link.runAll(b, []*call{c})
+	s.link.runAll(b, []*call{&c})
 	return c.err
 }
 

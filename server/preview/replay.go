@@ -18,7 +18,8 @@ import (
 type Store interface {
 	// TakeAt is weir.Store's TakeAll at a time in microseconds since 1970.
 	TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error
-	Reset(ctx context.Context, name string, key weir.Key) error
+	// Forget removes what TakeAt wrote of a key.
+	Forget(ctx context.Context, name string, key weir.Key) error
 }
 
 // Replay asks the rules of one domain what they would have decided.
@@ -168,7 +169,7 @@ func (r Replay) forget(ctx context.Context, tallies []*tally) error {
 	for _, t := range tallies {
 		for _, ask := range t.asks {
 			for key := range t.clients {
-				if err := r.Store.Reset(ctx, ask.Name, key); err != nil {
+				if err := r.Store.Forget(ctx, ask.Name, key); err != nil {
 					return fmt.Errorf("keys of limit %q may be left in the store until they expire: %w", ask.Name, err)
 				}
 			}

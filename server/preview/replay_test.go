@@ -146,7 +146,7 @@ func (s brokenStore) TakeAt(_ context.Context, _ int64, _ []weir.Ask, decisions 
 	return nil
 }
 
-func (brokenStore) Reset(context.Context, string, weir.Key) error { return nil }
+func (brokenStore) Forget(context.Context, string, weir.Key) error { return nil }
 
 func TestStoreThatCannotDecideEndsTheReplay(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"weir.dev/weir"
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/redisstore"
 	"weir.dev/weir/server/preview"
@@ -211,15 +210,7 @@ func openReplayStore(text string) (store preview.Store, closeStore func() error,
 	if err != nil {
 		return nil, nil, fmt.Errorf("--store %s: %w", u, err)
 	}
-	return forgetful{redis}, redis.Close, nil
-}
-
-// forgetful is a server's store of which a replay leaves nothing.
-type forgetful struct{ *redisstore.Store }
-
-// Reset removes all that is known of a key.
-func (f forgetful) Reset(ctx context.Context, name string, key weir.Key) error {
-	return f.Forget(ctx, name, key)
+	return redis, redis.Close, nil
 }
 
 // newBar returns a progress bar, which shows itself only on a terminal.

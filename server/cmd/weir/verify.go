@@ -97,7 +97,7 @@ func verifyCase(ctx context.Context, store preview.Store, c cases.Case) (differe
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
-		if err := store.Reset(ctx, name, key); err != nil && difference == nil {
+		if err := store.Forget(ctx, name, key); err != nil && difference == nil {
 			difference = fmt.Errorf("the key cannot be removed: %w", err)
 		}
 	}()
