@@ -342,7 +342,7 @@ func (s spec) inexact() error {
 		for step := base; step <= s.units/10; step *= base {
 			near := s
 			near.units = (s.units + step/2) / step * step
-			if near.units <= MaxUnits && near.exact() {
+			if near.units < MaxUnits && near.exact() { // configuration counts in 32 bits
 				if best == 0 || distance(near.units, s.units) < distance(best, s.units) {
 					best = near.units
 				}

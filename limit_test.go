@@ -40,7 +40,8 @@ func TestLimitSaysEverythingThatIsWrongWithIt(t *testing.T) {
 		{weir.PerSecond(0).Burst(5), []string{"leave the burst out"}},
 		{weir.PerSecond(10).Burst(20).By(weir.SlidingWindow), []string{"a burst of 20 by sliding_window"}},
 		{weir.PerHour(weir.MaxLogUnits + 1).By(weir.SlidingLog), []string{"use sliding_window"}},
-		{weir.Per(4_294_967_291, 24*time.Hour), []string{"cannot be counted exactly", "write 42949672", "which can"}},
+		{weir.Per(1<<32-1, 24*time.Hour), []string{"write 4294967000 per", "which can"}},
+		{weir.Per(4_294_967_291, 24*time.Hour), []string{"cannot be counted exactly", "write 4294967000 per", "which can"}},
 		{weir.Per(1, weir.MaxPeriod).Burst(100), []string{"cannot be counted exactly", "write a burst of 34"}},
 	} {
 		err := tt.limit.Validate()

@@ -176,7 +176,7 @@ func (p *parser) put(parent *node, e Entry, n *node, all map[string]field) {
 		// A star of e is an ordinary character to the patterns before it: only
 		// their own stars can stand for it, and so for all it stands for.
 		if before.key.match(e.Key) && (before.value == nil || w.value != nil && before.value.match(e.Value)) {
-			p.warnf(all["key"].key, "nothing reaches %s: %s before it takes all of its values; the first wildcard in the file goes", n.name, before.to.name)
+			p.warnf(all["key"].key, "nothing reaches %s: %s before it takes all of its values; the first wildcard in the file goes", short(n.name), short(before.to.name))
 			break
 		}
 	}

@@ -27,6 +27,29 @@ func descriptor(text string) string { return "domain: d\ndescriptors:\n  - {" + 
 // limit is a file with one limit: its braces open in line 3, column 26.
 func limit(text string) string { return descriptor("key: a, rate_limit: {" + text + "}") }
 
+func TestMessagesAreShortWhateverTheyQuote(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("*", 1<<20)
+	for _, text := range []string{
+		"domain: *" + strings.Repeat("a", 1<<20),
+		descriptor("key: a, value: '" + long + "'}\n  - {key: a, value: '" + long + "b'"),
+		strings.Repeat("a", 1<<20) + ": 1",
+		"domain: !!" + strings.Repeat("a", 1<<20) + " d",
+	} {
+		c, err := Parse(File{"limits.yaml", []byte(text)})
+		var faults Faults
+		errors.As(err, &faults)
+		if c != nil {
+			faults = c.Warnings
+		}
+		for _, f := range faults {
+			if len(f.Message) > maxMessage+len("…") {
+				t.Errorf("%.60s: got a message of %d bytes, want at most %d", text, len(f.Message), maxMessage)
+			}
+		}
+	}
+}
+
 func TestEveryFaultIsNamedWithItsPlaceAndWhatToWriteInstead(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, text, want string }{

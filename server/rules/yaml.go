@@ -22,6 +22,8 @@ const (
 	maxRepeated = 100_000
 	// maxFaults is how many faults, and how many warnings, of one file are kept.
 	maxFaults = 1000
+	// maxMessage is how much of a message is kept, in bytes: it may quote the file.
+	maxMessage = 600
 )
 
 // reader reads the YAML of one file and keeps what it finds wrong. A method that
@@ -48,7 +50,7 @@ func (r *reader) note(list []Fault, at *yaml.Node, message string) []Fault {
 		message = fmt.Sprintf("there is more than this: only %d are told", maxFaults)
 	}
 	f := r.place(at)
-	f.Message = message
+	f.Message = cut(message, maxMessage)
 	return append(list, f)
 }
 
@@ -379,8 +381,9 @@ func describe(n *yaml.Node) string {
 }
 
 // short is a text as far as a message can hold it.
-func short(s string) string {
-	const most = 60
+func short(s string) string { return cut(s, 60) }
+
+func cut(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
