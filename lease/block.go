@@ -14,6 +14,7 @@ const mostReceipts = 64
 // block is units taken ahead. The zero block is none.
 type block struct {
 	granted, left int64
+	reserved      int64   // spent for a group that the store has not decided yet
 	asked         instant // before it was asked for
 	expires       instant
 	at            int64 // the store's clock at the grant, in microseconds since 1970
@@ -27,10 +28,9 @@ type block struct {
 // receipt is by what a decision of a block is known.
 type receipt struct{ at, remaining, taken int64 }
 
-// keep makes a block of units that the store granted. A third block takes the place of
-// the oldest.
+// keep makes a block of units that the store granted, in the place of one that is empty,
+// else of the older.
 func (sh *shard) keep(e *entry, units int64, d *weir.Decision, asked instant) {
-	sh.counts.Wasted += uint64(e.blocks[0].left)
 	expiry := e.terms.Expiry
 	b := block{granted: units, left: units, asked: asked, at: d.AtMicros, mark: d.AtMicros + d.ResetAfter.Microseconds(), end: math.MaxInt64}
 	if e.limit.Algorithm() != weir.GCRA {
@@ -42,7 +42,11 @@ func (sh *shard) keep(e *entry, units int64, d *weir.Decision, asked instant) {
 	b.expires = asked.add(expiry)
 	e.stamp++ // its receipts are not those of the block before
 	b.first = max(e.stamp, b.at)
-	e.blocks[0], e.blocks[1] = e.blocks[1], b
+	if e.blocks[0].empty() || !e.blocks[1].empty() {
+		sh.counts.Wasted += uint64(e.blocks[0].left)
+		e.blocks[0] = e.blocks[1]
+	}
+	e.blocks[1] = b
 	if !e.blocks[0].live() {
 		e.used = e.used[:0]
 	}
@@ -62,6 +66,8 @@ func (sh *shard) expire(e *entry, now instant) {
 
 func (b *block) live() bool { return b.granted > 0 && !b.dead }
 
+func (b *block) empty() bool { return !b.live() || b.left+b.reserved == 0 }
+
 // dropBlocks throws away what the entry holds.
 func (sh *shard) dropBlocks(e *entry) {
 	sh.counts.Wasted += uint64(e.held())
@@ -71,6 +77,16 @@ func (sh *shard) dropBlocks(e *entry) {
 
 // held returns the units in the blocks.
 func (e *entry) held() int64 { return e.blocks[0].left + e.blocks[1].left }
+
+// kept returns the units that may yet be spent, those reserved included.
+func (e *entry) kept() (units int64) {
+	for i := range e.blocks {
+		if b := &e.blocks[i]; b.live() {
+			units += b.left + b.reserved
+		}
+	}
+	return units
+}
 
 // spend serves a question from a block that holds all it asks. What has expired must have
 // been thrown away.
@@ -97,6 +113,20 @@ func (e *entry) spend(ask *weir.Ask, now instant, d *weir.Decision) bool {
 		return true
 	}
 	return false
+}
+
+// reserve keeps room in its block for a spend that may have to be undone.
+func (e *entry) reserve(d *weir.Decision) {
+	if b := e.blockOf(d); b != nil {
+		b.reserved += d.Taken
+	}
+}
+
+// release ends a reservation.
+func (e *entry) release(d *weir.Decision) {
+	if b := e.blockOf(d); b != nil {
+		b.reserved = max(b.reserved-d.Taken, 0)
+	}
 }
 
 // unspend undoes a spend that nobody was told of, if its block is still there.
@@ -160,7 +190,7 @@ func (s *Store) blockSize(at place, now instant) int64 {
 
 // refillSize is blockSize for a refill: 0 while the blocks hold enough.
 func (s *Store) refillSize(at place, now instant) int64 {
-	if float64(at.e.held()) >= at.e.terms.Refill*float64(max(at.e.blocks[1].granted, 1)) {
+	if !at.e.blocks[0].empty() && !at.e.blocks[1].empty() || float64(at.e.kept()) >= at.e.terms.Refill*float64(max(at.e.blocks[1].granted, 1)) {
 		return 0
 	}
 	return s.blockSize(at, now)

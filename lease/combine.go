@@ -140,7 +140,7 @@ func (s *Store) refill(at place, ask weir.Ask, size int64) {
 // begin counts a call as under way, and makes it ask for a block if one is due.
 func (s *Store) begin(q *call, now instant) {
 	var size int64
-	if q.e.held() == 0 {
+	if q.e.kept() == 0 {
 		size = s.blockSize(q.place, now)
 	}
 	s.beginBlock(q, size)

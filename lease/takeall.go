@@ -27,7 +27,10 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		}
 	}
 	if open > 0 {
-		if err := s.askRest(ctx, asks, decisions); err != nil {
+		s.eachLeased(asks, decisions, (*entry).reserve)
+		err := s.askRest(ctx, asks, decisions)
+		s.eachLeased(asks, decisions, (*entry).release)
+		if err != nil {
 			s.giveBack(asks, decisions, true)
 			clear(decisions)
 			return err
@@ -62,6 +65,21 @@ func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
 		s.refill(at, *ask, size)
 	}
 	return true
+}
+
+// eachLeased does something for each question that a block answered.
+func (s *Store) eachLeased(asks []weir.Ask, decisions []weir.Decision, do func(*entry, *weir.Decision)) {
+	for i := range asks {
+		if decisions[i].Source != weir.FromLease {
+			continue
+		}
+		id, sh := s.locate(asks[i].Name, asks[i].Key)
+		sh.mu.Lock()
+		if e := sh.entries[id]; e != nil && e.limit == asks[i].Limit {
+			do(e, &decisions[i])
+		}
+		sh.mu.Unlock()
+	}
 }
 
 // askRest asks the store, in one question, what blocks do not answer. A question that was
