@@ -292,6 +292,8 @@ func (s spec) faults() error {
 		errs = append(errs, fmt.Errorf("a period of %v is outside 1µs to %v (366 days)", s.period, MaxPeriod))
 	case s.period%time.Microsecond != 0:
 		errs = append(errs, fmt.Errorf("a period of %v is not in whole microseconds: write %v", s.period, max(s.period.Round(time.Microsecond), time.Microsecond)))
+	case s.stretch > maxTolerance/s.period.Microseconds():
+		errs = append(errs, fmt.Errorf("%d times a period of %v is too long to compute: let fewer share it", s.stretch, s.period))
 	}
 	if s.burstSet {
 		switch {
@@ -331,6 +333,9 @@ func (s spec) exact() bool {
 
 // inexact explains a limit that exact refuses, with the nearest that it takes.
 func (s spec) inexact() error {
+	if s.stretch > 1 {
+		return fmt.Errorf("%d per %v cannot be counted exactly over %d times that: use a shorter period, or let fewer share it", s.units, s.period, s.stretch)
+	}
 	got := fmt.Sprintf("%d per %v", s.units, s.period)
 	if s.burstSet {
 		got += fmt.Sprintf(" with a burst of %d", s.burst)

@@ -73,8 +73,16 @@ func TestNewNamesEveryBadArgument(t *testing.T) {
 		t.Errorf("got %v, want it to ask for the instances", err)
 	}
 	_, err = weir.New(memory(t), "x", weir.Per(30, weir.MaxPeriod), weir.Options{Fallback: memory(t), Instances: 1000})
-	if err == nil || !strings.Contains(err.Error(), "one share of 1000") {
+	if err == nil || !strings.Contains(err.Error(), "one share of 1000") || !strings.Contains(err.Error(), "let fewer share it") {
 		t.Errorf("got %v, want it to refuse a share that cannot be counted", err)
+	}
+	for _, instances := range []int{1 << 44, 1 << 62, math.MaxInt} { // whose product with the period wraps around
+		for _, limit := range []weir.Limit{weir.PerSecond(1), weir.PerSecond(0), weir.PerSecond(5).By(weir.SlidingLog)} {
+			_, err = weir.New(memory(t), "x", limit, weir.Options{Fallback: memory(t), Instances: instances})
+			if err == nil || !strings.Contains(err.Error(), "too long to compute") {
+				t.Errorf("%v by %d instances: got %v, want that it is too long", limit, instances, err)
+			}
+		}
 	}
 }
 
