@@ -33,9 +33,9 @@ overload:
 # Harm to real servers under load: every promise of docs/failures.md, and its table anew; some minutes on a quiet machine.
 .PHONY: drills
 drills:
-	go test ./internal/drills -count=1 -run '^TestDrills$$' -timeout 20m -args -full
+	cd internal/drills && go test -count=1 -run '^TestDrills$$' -timeout 20m -args -full
 
-# Seeds the usual mistakes, one at a time, and shows that the tests notice each; some twenty minutes.
+# Seeds the usual mistakes, one at a time, and shows that the tests notice each; half an hour.
 .PHONY: seeded-defects
 seeded-defects:
 	./scripts/seeded-defects.sh

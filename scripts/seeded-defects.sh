@@ -3,7 +3,7 @@
 # by itself into a copy of the repository, runs the tests that should fail, and prints a table of those that did. Exits
 # with 1 if a defect goes unnoticed, does not compile, or is written for code that is no longer there.
 #
-#   scripts/seeded-defects.sh          all, some twenty minutes on two cores
+#   scripts/seeded-defects.sh          all, half an hour on two busy cores
 #   scripts/seeded-defects.sh refund   those whose name contains the word
 #
 # The servers are those that ./test.sh has installed.
