@@ -32,7 +32,7 @@ type question struct {
 func newAskCommand() *cobra.Command {
 	var q question
 	cmd := &cobra.Command{
-		Use:   "ask --domain D KEY=VALUE…",
+		Use:   "ask --domain DOMAIN KEY=VALUE…",
 		Short: "Ask a running service one question, and charge it",
 		Long: `Ask a running service whether a request with these entries, in this order, may go on.
 The question is charged like a proxy's; with --hits 0 it only looks.
@@ -54,7 +54,7 @@ was no answer.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&q.addr, "addr", "127.0.0.1:8081", "the service's gRPC `HOST:PORT`")
-	flags.StringVar(&q.domain, "domain", "", "the `DOMAIN` of the rules to ask (required)")
+	flags.StringVar(&q.domain, "domain", "", "the `DOMAIN` of the rules to ask")
 	flags.Uint64Var(&q.hits, "hits", 1, "how many units to charge; 0 looks without charging")
 	flags.BoolVar(&q.json, "json", false, "print the answer as protobuf JSON")
 	return cmd
@@ -94,20 +94,17 @@ func (q *question) ask(ctx context.Context, out io.Writer, args []string) error 
 func (q *question) request(args []string) (*pb.RateLimitRequest, error) {
 	var errs []error
 	if q.domain == "" {
-		errs = append(errs, errors.New("no domain: write --domain and one of the configuration's domains"))
+		errs = append(errs, errNoDomain)
 	}
-	if len(args) == 0 {
-		errs = append(errs, errors.New("no entries: write at least one KEY=VALUE"))
+	entries, err := readEntries(args)
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return nil, err
 	}
 	descriptor := &common.RateLimitDescriptor{HitsAddend: wrapperspb.UInt64(q.hits)}
-	for _, arg := range args {
-		key, value, ok := strings.Cut(arg, "=")
-		if !ok || key == "" {
-			errs = append(errs, fmt.Errorf("the entry %q is not KEY=VALUE", arg))
-		}
-		descriptor.Entries = append(descriptor.Entries, &common.RateLimitDescriptor_Entry{Key: key, Value: value})
+	for _, e := range entries {
+		descriptor.Entries = append(descriptor.Entries, &common.RateLimitDescriptor_Entry{Key: e.Key, Value: e.Value})
 	}
-	return &pb.RateLimitRequest{Domain: q.domain, Descriptors: []*common.RateLimitDescriptor{descriptor}}, errors.Join(errs...)
+	return &pb.RateLimitRequest{Domain: q.domain, Descriptors: []*common.RateLimitDescriptor{descriptor}}, nil
 }
 
 // printAnswer writes the answer for people: its code, and a line for each limit.

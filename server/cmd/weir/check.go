@@ -19,7 +19,7 @@ func newCheckCommand() *cobra.Command {
 	var asJSON bool
 	var n instances
 	cmd := &cobra.Command{
-		Use:   "check CONFIG…",
+		Use:   "check FILE|DIR…",
 		Short: "Say what a configuration means, or everything that is wrong with it",
 		Long: `Read configuration files, and directories of *.yaml and *.yml files, as the service would.
 

@@ -18,7 +18,7 @@ func newExplainCommand() *cobra.Command {
 	var config []string
 	var domain string
 	cmd := &cobra.Command{
-		Use:   "explain --config CONFIG… --domain D KEY=VALUE…",
+		Use:   "explain --config FILE|DIR --domain DOMAIN KEY=VALUE…",
 		Short: "Say which rule a request would match, and why",
 		Long: `Match one descriptor, whose entries are given in order, as the service would, and print
 what each entry leads to and the limit at the end. Nothing is asked and nothing charged.`,
@@ -26,10 +26,10 @@ what each entry leads to and the limit at the end. Nothing is asked and nothing 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			var errs []error
 			if len(config) == 0 {
-				errs = append(errs, errors.New("no configuration: write --config and a file or a directory"))
+				errs = append(errs, errNoConfig)
 			}
 			if domain == "" {
-				errs = append(errs, errors.New("no domain: write --domain and one of the configuration's domains"))
+				errs = append(errs, errNoDomain)
 			}
 			entries, err := readEntries(args)
 			if err := errors.Join(append(errs, err)...); err != nil {
@@ -49,8 +49,8 @@ what each entry leads to and the limit at the end. Nothing is asked and nothing 
 			return explain(cmd.OutOrStdout(), c, domain, entries)
 		},
 	}
-	cmd.Flags().StringArrayVar(&config, "config", nil, "`FILE` of rules, or directory of such files (repeatable, required)")
-	cmd.Flags().StringVar(&domain, "domain", "", "the `DOMAIN` of the request (required)")
+	cmd.Flags().StringArrayVar(&config, "config", nil, configUsage)
+	cmd.Flags().StringVar(&domain, "domain", "", "the `DOMAIN` of the request")
 	return cmd
 }
 

@@ -39,10 +39,9 @@ func (e exitError) Unwrap() error { return e.error }
 // newRootCommand returns the command line, every command with its flags.
 func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "weir",
-		Short:         "A rate limiter for many machines: the service and its tools",
-		SilenceUsage:  true,
-		SilenceErrors: false,
+		Use:          "weir",
+		Short:        "A rate limiter for many machines: the service and its tools",
+		SilenceUsage: true,
 	}
 	root.AddCommand(
 		// each command is made in the file of its name
@@ -56,3 +55,11 @@ func newRootCommand() *cobra.Command {
 	)
 	return root
 }
+
+// What several commands say of a flag, and of its absence.
+const configUsage = "`FILE` of rules, or directory of such files; may be repeated"
+
+var (
+	errNoConfig = errors.New("no rules: write --config and a file or a directory")
+	errNoDomain = errors.New("no domain: write --domain and one of the configuration's domains")
+)

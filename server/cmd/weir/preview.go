@@ -35,19 +35,19 @@ type previewOptions struct {
 func newPreviewCommand() *cobra.Command {
 	var o previewOptions
 	cmd := &cobra.Command{
-		Use:   "preview --config FILE|DIR --domain DOMAIN --as 'key={addr}'... LOG[.gz]...",
+		Use:   "preview --config FILE|DIR --domain DOMAIN --as 'KEY={addr}'… LOG…",
 		Short: "Say what rules would have done to the requests of an access log",
-		Long: `Preview replays access logs through the rules, at the logs' own times, and says for
-each rule how many requests and keys would have been allowed and denied, who would
-have been denied most, and when.
+		Long: `Replay access logs through the rules, at the logs' own times, and say for each rule how
+many requests and keys would have been allowed and denied, who would have been denied
+most, and when.
 
 Each request becomes one descriptor. Each --as makes one entry of it, in order, from
 texts and the fields {addr} {user} {method} {path} {status} {bytes} {agent}.
 
-Logs are read together and sorted by time. Lines that cannot be read are skipped and
-counted. With --store the replay runs on that server, under names of its own which it
-removes at the end; a log that is busier than the server is fast is then less exact,
-since keys expire by the server's clock.`,
+Logs, plain or compressed by gzip, are read together and sorted by time. Lines that cannot
+be read are skipped and counted. With --store the replay runs on that server, under names
+of its own which it removes at the end; a log that is busier than the server is fast is
+then less exact, since keys expire by the server's clock.`,
 		Example: `  weir preview --config rules.yaml --domain site --as 'client={addr}' access.log access.log.1.gz
   weir preview --config rules.yaml --domain site --as 'method={method}' --as 'client={addr}' --json access.log`,
 		RunE: func(cmd *cobra.Command, logs []string) error {
@@ -55,10 +55,10 @@ since keys expire by the server's clock.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&o.config, "config", nil, "`file` of rules, or directory of such files (repeatable)")
-	flags.StringVar(&o.domain, "domain", "", "the `domain` whose rules to replay")
-	flags.StringArrayVar(&o.as, "as", nil, "an `entry` of the descriptor, such as 'client={addr}' (repeatable, in order)")
-	flags.StringVar(&o.format, "format", "", "common, combined or json (default: told apart by line)")
+	flags.StringArrayVar(&o.config, "config", nil, configUsage)
+	flags.StringVar(&o.domain, "domain", "", "the `DOMAIN` whose rules to replay")
+	flags.StringArrayVar(&o.as, "as", nil, "an `ENTRY` of the descriptor, such as 'client={addr}'; may be repeated, in order")
+	flags.StringVar(&o.format, "format", "", "`FORMAT` of the logs: common, combined or json (default: told apart by line)")
 	flags.StringVar(&o.store, "store", "memory:", "`URL` of the store to replay on")
 	flags.BoolVar(&o.json, "json", false, "print JSON")
 	return cmd
@@ -109,7 +109,7 @@ func (o previewOptions) prepare(logs []string) (*rules.Config, *preview.Log, err
 		errs = append(errs, errors.New("no log: name one or more access logs"))
 	}
 	if len(o.config) == 0 {
-		errs = append(errs, errors.New("no rules: name a file or a directory with --config"))
+		errs = append(errs, errNoConfig)
 	}
 	format, err := preview.ParseFormat(o.format)
 	if err != nil {
@@ -130,9 +130,12 @@ func (o previewOptions) prepare(logs []string) (*rules.Config, *preview.Log, err
 		errs = append(errs, err)
 	}
 	config, err := rules.Parse(files...)
-	if err != nil {
+	switch {
+	case err != nil:
 		errs = append(errs, err)
-	} else if len(o.config) > 0 && !config.Has(o.domain) {
+	case o.domain == "":
+		errs = append(errs, errNoDomain)
+	case len(o.config) > 0 && !config.Has(o.domain):
 		errs = append(errs, fmt.Errorf("no rules for --domain %q: the configuration has %q", o.domain, config.Domains()))
 	}
 	return config, log, errors.Join(errs...)

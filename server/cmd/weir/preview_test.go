@@ -108,8 +108,9 @@ func TestPreviewNamesEverythingWrongAtOnce(t *testing.T) {
 	}
 	for _, want := range []string{
 		"no log: name one or more access logs",
-		"no rules: name a file or a directory with --config",
+		"no rules: write --config and a file or a directory",
 		`--format: unknown format "clf": write common, combined or json`,
+		"no domain: write --domain and one of the configuration's domains",
 		"--as: \"client={ip}\": unknown field {ip}: the fields are {addr} {user}",
 	} {
 		if !strings.Contains(errs, want) {

@@ -56,7 +56,7 @@ type serveOptions struct {
 func newServeCommand() *cobra.Command {
 	var opts serveOptions
 	cmd := &cobra.Command{
-		Use:   "serve --config FILE|DIR…",
+		Use:   "serve --config FILE|DIR",
 		Short: "Run the rate limit service",
 		Long: `Run the rate limit service until SIGTERM or SIGINT, then finish the requests under way.
 
@@ -97,7 +97,7 @@ Stores:
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&opts.config, "config", nil, "a rules `FILE`, or a directory of them; may be repeated")
+	flags.StringArrayVar(&opts.config, "config", nil, configUsage)
 	flags.StringVar(&opts.store, "store", "memory:", "where counters are kept, a `URL`: see above")
 	flags.DurationVar(&opts.storeBudget, "store-budget", 0, "longest `TIME` that a question waits for the store's network (default 50ms)")
 	flags.Var(&opts.instances, "instances", "how many instances of the service share the limits, in place of what the rules say")
@@ -219,7 +219,7 @@ func newService(store *openStore, opts serveOptions, registry *prometheus.Regist
 // loadRules reads the rules, and logs what they surely do not mean.
 func loadRules(paths []string, log *slog.Logger) (*rules.Config, error) {
 	if len(paths) == 0 {
-		return nil, errors.New("no rules: name a file or a directory with --config or WEIR_CONFIG")
+		return nil, fmt.Errorf("%w, or set WEIR_CONFIG", errNoConfig)
 	}
 	files, err := source.Read(paths...)
 	if err != nil {

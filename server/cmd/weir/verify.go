@@ -20,12 +20,12 @@ import (
 func newVerifyCommand() *cobra.Command {
 	var storeURL string
 	cmd := &cobra.Command{
-		Use:   "verify [--store URL] CASES.json...",
+		Use:   "verify [--store URL] CASES.json…",
 		Short: "Prove on a store that every algorithm decides exactly",
-		Long: `Verify replays cases, at their own times, on a store: questions whose answers were
-computed in rational arithmetic. It prints the first difference of each case that
-fails, closes with "N passed, N failed", and exits with 1 if any failed. Each case runs
-under a name of its own, which verify removes.`,
+		Long: `Replay cases, at their own times, on a store: questions whose answers were computed in
+rational arithmetic. Print the first difference of each case that fails, and at the end
+"N passed, N failed"; exit with status 1 if any failed. Each case runs under a name of its
+own, which is removed.`,
 		Example: `  weir verify storetest/testdata/*.json
   weir verify --store redis://127.0.0.1:6379 storetest/testdata/*.json`,
 		RunE: func(cmd *cobra.Command, paths []string) error {
