@@ -25,9 +25,10 @@ type link struct {
 
 // attempt is one try to connect. done is closed at its end; err is set before.
 type attempt struct {
-	done  chan struct{}
-	err   error
-	ended time.Time
+	done   chan struct{}
+	err    error
+	ended  time.Time
+	before error // why the try before it failed, which stands while this one lasts
 }
 
 // pause is how long a failed attempt stands before another is made.
@@ -107,6 +108,9 @@ func (l *link) connect() *attempt {
 		}
 	}
 	a := &attempt{done: make(chan struct{})}
+	if l.attempt != nil {
+		a.before = l.attempt.err
+	}
 	l.attempt = a
 	go func() {
 		client, err := rueidis.NewClient(l.opts)
@@ -155,24 +159,27 @@ func (l *link) get(b *budget) (rueidis.Client, error) {
 	}
 	a := l.connect()
 	l.mu.Unlock()
+	failure := a.before
 	select {
 	case <-a.done:
+		failure = a.err
 	case <-b.done:
-		return nil, &Error{Unreachable, false, errors.New("still connecting")}
+		if failure == nil {
+			failure = errors.New("still connecting")
+		}
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	if l.client != nil {
+	switch {
+	case l.client != nil:
 		return l.client, nil
-	}
-	if a.err == nil {
+	case l.closed:
 		return nil, &Error{Closed, false, errors.New("the store was closed")}
 	}
-	e := classify(a.err)
-	if e.Class != Config {
-		e = &Error{Unreachable, false, a.err}
+	if e := classify(failure); e.Class == Config {
+		return nil, e
 	}
-	return nil, e
+	return nil, &Error{Unreachable, false, failure}
 }
 
 // command returns the call of a script, by its SHA-1 or with its text.

@@ -29,7 +29,7 @@ type node struct {
 
 	reached atomic.Bool // a connection to it stands: see reach
 	attempt *attempt    // to connect, while it lasts; under the breaker's lock, as is
-	lost    int         // how many connections have ended, of any node
+	lost    int         // how many connections have ended
 }
 
 // nodes knows which node a key's questions go to. On a Cluster the client routes; this is

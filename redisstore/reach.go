@@ -92,13 +92,17 @@ func (n *node) connect(client rueidis.Client, key string) *attempt {
 	return a
 }
 
-// doubt notes that a connection has ended: which node's does not matter, for it costs one
-// question to know better.
-func (n *nodes) doubt() {
+// doubt notes that a connection to a node has ended. One whose address is not in the map
+// may be any node's.
+func (n *nodes) doubt(addr string) {
 	all := []*node{n.one}
 	if m := n.current.Load(); m != nil {
-		for _, owner := range m.nodes {
+		if owner := m.nodes[addr]; owner != nil {
 			all = append(all, owner)
+		} else {
+			for _, owner := range m.nodes {
+				all = append(all, owner)
+			}
 		}
 	}
 	for _, o := range all {
@@ -112,12 +116,13 @@ func (n *nodes) doubt() {
 // watched is a connection whose end is noted before the client makes another.
 type watched struct {
 	net.Conn
+	addr  string
 	nodes *nodes
 }
 
 // Close implements net.Conn.
 func (w watched) Close() error {
-	w.nodes.doubt()
+	w.nodes.doubt(w.addr)
 	return w.Conn.Close()
 }
 
@@ -129,6 +134,6 @@ func (n *nodes) watch(opt *rueidis.ClientOption) {
 		if err != nil {
 			return nil, err
 		}
-		return watched{conn, n}, nil
+		return watched{conn, addr, n}, nil
 	}
 }

@@ -41,7 +41,7 @@ const workers = 8
 // as in two processes.
 type crew struct {
 	s     *stage
-	keys  []string // keys[0] has half of the questions
+	keys  []string // keys[0] has most of the questions
 	pace  time.Duration
 	fresh bool // ask about new names too
 	begin time.Time
@@ -135,10 +135,10 @@ func (c *crew) work(h *half, n int) (answers history) {
 		default:
 		}
 		key := 0
-		if i%2 == 1 {
-			key = i / 2 % len(c.keys)
+		if i%4 == 3 {
+			key = i / 4 % len(c.keys)
 		}
-		got := c.ask(h, key, i/3)
+		got := c.ask(h, key, i%7)
 		answers = append(answers, got...)
 		for _, a := range got {
 			if !a.central() {
@@ -152,23 +152,23 @@ func (c *crew) work(h *half, n int) (answers history) {
 	}
 }
 
-// ask asks one question: about one limit, or about two at once.
-func (c *crew) ask(h *half, key, i int) history {
+// ask asks one question, of seven kinds: about one limit, or about two at once.
+func (c *crew) ask(h *half, key, kind int) history {
 	ctx, who := context.Background(), weir.Text(c.keys[key])
 	one := h.api
 	asked := c.now()
 	switch {
-	case i%4 == 1:
+	case kind == 3:
 		one = h.quota
-	case i%4 == 2:
+	case kind == 4:
 		one = h.tally
-	case i%4 == 3 && c.fresh:
+	case kind == 5 && c.fresh:
 		var err error
 		one, err = weir.New(h.store, fmt.Sprintf("new-%d", asked/(50*time.Millisecond)), quota, h.options)
 		if err != nil {
 			return history{newCall(key, "new", asked, 0, weir.Decision{}, err)}
 		}
-	case i%4 == 3:
+	case kind >= 5:
 		_, each, err := weir.TakeAll(ctx, h.api.For(who, 1), h.quota.For(who, 1))
 		took := c.now() - asked
 		return history{newCall(key, "api", asked, took, each[0], err), newCall(key, "quota", asked, took, each[1], err)}

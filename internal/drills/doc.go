@@ -5,7 +5,7 @@
 // against the definition of the limits. The test command runs each for a second or two
 // and asserts what must hold on any machine: the bounds. Their times are asserted by
 //
-//	go test ./internal/drills -run '^TestDrills$' -count=1 -v -timeout 20m -args -full
+//	cd internal/drills && go test -count=1 -run '^TestDrills$' -timeout 20m -args -full
 //
 // which is make drills: it takes some minutes, wants a quiet machine, and writes its table
 // to docs/failures.md.
