@@ -169,7 +169,8 @@ func (b *backing) shorten(ctx context.Context, several bool) (context.Context, c
 }
 
 // roomIn returns how much of the time that a caller has is kept for the answer:
-// 15 %, but at least 3 ms, of which the network takes its part, and at most half. Of the 20 ms that a proxy waits by default the store has 17.
+// 15 %, but at least 3 ms, of which the network takes its part, and at most half. Of the
+// 20 ms that a proxy waits by default the store has 17.
 func roomIn(left time.Duration) time.Duration {
 	return min(max(left*15/100, 3*time.Millisecond), max(left/2, 0))
 }
