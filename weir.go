@@ -63,6 +63,20 @@ func (a *Ask) Validate() error {
 	return fmt.Errorf("limit %q: %w", a.Name, errors.Join(errs...))
 }
 
+// ValidateAll returns an error that says what is wrong with which of several questions, or
+// that there is not room for one decision each, or nil. Stores call it in TakeAll.
+func ValidateAll(asks []Ask, decisions []Decision) error {
+	if len(asks) != len(decisions) {
+		return fmt.Errorf("%d questions and room for %d decisions: pass as many of each", len(asks), len(decisions))
+	}
+	for i := range asks {
+		if err := asks[i].Validate(); err != nil {
+			return fmt.Errorf("question %d: %w", i, err)
+		}
+	}
+	return nil
+}
+
 // Source is who made a Decision.
 type Source uint8
 

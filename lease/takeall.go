@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"fmt"
 
 	"weir.dev/weir"
 )
@@ -11,13 +10,8 @@ import (
 // answer them all, and otherwise by one question to the store about those that they do
 // not. All are charged, or none of those that are not Alone.
 func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
-	if len(asks) != len(decisions) {
-		return fmt.Errorf("%d questions and room for %d decisions: pass as many of each", len(asks), len(decisions))
-	}
-	for i := range asks {
-		if err := asks[i].Validate(); err != nil {
-			return fmt.Errorf("question %d: %w", i, err)
-		}
+	if err := weir.ValidateAll(asks, decisions); err != nil {
+		return err
 	}
 	clear(decisions)
 	open := 0 // those without an answer; some that are denied may have to be asked too

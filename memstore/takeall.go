@@ -51,13 +51,8 @@ func (s *Store) TakeAt(_ context.Context, atMicros int64, asks []weir.Ask, decis
 }
 
 func (s *Store) takeAll(now, idle int64, asks []weir.Ask, decisions []weir.Decision) error {
-	if len(asks) != len(decisions) {
-		return fmt.Errorf("%d questions and room for %d decisions: pass as many of each", len(asks), len(decisions))
-	}
-	for i := range asks {
-		if err := asks[i].Validate(); err != nil {
-			return fmt.Errorf("question %d: %w", i, err)
-		}
+	if err := weir.ValidateAll(asks, decisions); err != nil {
+		return err
 	}
 	var few [8]place
 	var fewShards [8]*shard

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"slices"
 	"time"
 
 	"weir.dev/weir"
@@ -26,7 +27,7 @@ var changeRows = []row{
 	}},
 	{name: "GCRA and LeakyBucket keep each other's state", of: rated, check: func(tr *trial) {
 		for _, a := range []weir.Algorithm{weir.LeakyBucket, weir.GCRA} {
-			if !tr.has(a) {
+			if !slices.Contains(tr.all, a) {
 				return
 			}
 		}
@@ -91,13 +92,4 @@ var changeRows = []row{
 			tr.Errorf("one of 5 after 20: got retry after %v, want %v", d.RetryAfter, want)
 		}
 	}},
-}
-
-func (tr *trial) has(a weir.Algorithm) bool {
-	for _, b := range tr.all {
-		if a == b {
-			return true
-		}
-	}
-	return false
 }
