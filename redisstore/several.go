@@ -16,7 +16,7 @@ import (
 // took is given back by a second call each, and if that is lost a client was charged too
 // much, never too little. Where a node fails, the decisions that it owed have a Cause.
 func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
-	if err := validate(asks, decisions); err != nil {
+	if err := weir.ValidateAll(asks, decisions); err != nil {
 		return err
 	}
 	if len(asks) == 1 {
@@ -35,7 +35,7 @@ const mostMicros = 9_400_000_000_000_000
 // what happened on keys that nobody else uses. Keys still expire by the server's clock: a
 // minute after they would be as new, if that is not put off by another question.
 func (s *Store) TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error {
-	if err := validate(asks, decisions); err != nil {
+	if err := weir.ValidateAll(asks, decisions); err != nil {
 		return err
 	}
 	if atMicros < 0 || atMicros >= mostMicros {
@@ -100,18 +100,6 @@ func (c clock) arguments(args []string) []string {
 		return args
 	}
 	return append(args[:len(args):len(args)], c.now)
-}
-
-func validate(asks []weir.Ask, decisions []weir.Decision) error {
-	if len(asks) != len(decisions) {
-		return fmt.Errorf("%d asks with room for %d decisions: pass as many", len(asks), len(decisions))
-	}
-	for i := range asks {
-		if err := asks[i].Validate(); err != nil {
-			return fmt.Errorf("ask %d: %w", i, err)
-		}
-	}
-	return nil
 }
 
 // part is the asks that one call answers, by their places in the question.
