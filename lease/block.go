@@ -115,36 +115,34 @@ func (e *entry) spend(ask *weir.Ask, now instant, d *weir.Decision) bool {
 	return false
 }
 
-// reserve keeps room in its block for a spend that may have to be undone.
+// reserve keeps the block of a spend that may have to be undone.
 func (e *entry) reserve(d *weir.Decision) {
 	if b := e.blockOf(d); b != nil {
 		b.reserved += d.Taken
 	}
 }
 
-// release ends a reservation.
-func (e *entry) release(d *weir.Decision) {
-	if b := e.blockOf(d); b != nil {
-		b.reserved = max(b.reserved-d.Taken, 0)
-	}
-}
-
-// unspend undoes a spend that nobody was told of, if its block is still there.
-func (e *entry) unspend(d *weir.Decision) bool {
+// release ends a reservation. It undoes the spend if it is to and the block is still live,
+// and reports whether it did.
+func (e *entry) release(d *weir.Decision, undo bool) bool {
 	b := e.blockOf(d)
-	if b != nil {
+	if b == nil || b.reserved < d.Taken {
+		return false
+	}
+	b.reserved -= d.Taken
+	if undo {
 		b.left += d.Taken
 		e.stamp++ // no later decision has the receipt of an earlier one
 	}
-	return b != nil
+	return undo
 }
 
-// blockOf returns the block that made a decision and may take it back, or nil.
+// blockOf returns the live block that made a decision, or nil.
 func (e *entry) blockOf(d *weir.Decision) *block {
 	for i := range e.blocks {
 		b := &e.blocks[i]
 		if b.live() && d.AtMicros >= b.first && d.AtMicros <= e.stamp &&
-			d.AtMicros+d.ResetAfter.Microseconds() == b.mark && d.Taken > 0 && b.left+d.Taken <= b.granted {
+			d.AtMicros+d.ResetAfter.Microseconds() == b.mark && d.Taken > 0 {
 			return b
 		}
 	}
@@ -154,7 +152,7 @@ func (e *entry) blockOf(d *weir.Decision) *block {
 // refund puts units of a decision back into its block, once, and returns how many.
 func (e *entry) refund(units int64, d *weir.Decision) int64 {
 	b := e.blockOf(d)
-	if b == nil || len(e.used) >= mostReceipts {
+	if b == nil || b.left+b.reserved+d.Taken > b.granted || len(e.used) >= mostReceipts {
 		return 0
 	}
 	r := receipt{d.AtMicros, d.Remaining, d.Taken}

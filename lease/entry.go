@@ -117,7 +117,7 @@ func (s *Store) newEntry(sh *shard, now instant) *entry {
 // busy reports whether the entry holds what its limit's questions still need.
 func (s *Store) busy(sh *shard, e *entry, now instant) bool {
 	sh.expire(e, now)
-	return e.calls > 0 || len(e.waiting) > 0 || e.resets > 0 || e.held() > 0 || e.denial.live(now)
+	return e.calls > 0 || len(e.waiting) > 0 || e.resets > 0 || e.kept() > 0 || e.denial.live(now)
 }
 
 // clear empties an entry that is not busy.

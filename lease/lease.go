@@ -30,8 +30,8 @@
 //
 // These rest on four rules. A block's time begins before it is asked for, is read on the
 // monotonic clock and on the wall clock, and is over when either says so: a process that
-// was stopped, or a machine that was suspended, spends nothing that has expired. What
-// expires is thrown away, never refunded. A call whose outcome is not known granted
+// was stopped, or a machine that was suspended, spends nothing that has expired, unless its
+// wall clock was stepped back in the life of the block too. What expires is thrown away, never refunded. A call whose outcome is not known granted
 // nothing. A process that dies takes what it held with it, at most b + h b units.
 //
 // Leases also make a process late to see what others do: Remaining is the block and what

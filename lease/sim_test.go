@@ -106,6 +106,7 @@ func (w *world) fault() {
 		p.stop()
 		w.all[i] = w.start(i, p.life+1)
 	case 3:
+		p.stepped = time.Now()
 		p.skew(0, time.Duration(w.rand.Int64N(int64(time.Minute)))-30*time.Second)
 	case 4:
 		w.store.failOver(time.Duration(w.rand.Int64N(int64(100 * time.Millisecond))))
@@ -171,6 +172,7 @@ type process struct {
 	goOn    chan struct{} // closed while the process does not stand still
 	stopped bool
 	pauses  int
+	stepped time.Time // when its wall clock was
 }
 
 // standStill waits until the process goes on, and returns how often it stood still and
@@ -289,7 +291,8 @@ func (p *process) pause(d time.Duration, suspended bool) {
 	p.goOn = goOn
 	p.mu.Unlock()
 	time.Sleep(d)
-	if suspended {
+	// No clock shows a suspension while a block lives whose time the wall clock was stepped back by.
+	if suspended && time.Since(p.stepped) > d+p.w.opts.Expiry {
 		p.skew(-d, 0)
 	}
 	defer close(goOn)

@@ -20,23 +20,23 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 			open++
 		}
 	}
+	var err error
 	if open > 0 {
-		s.eachLeased(asks, decisions, (*entry).reserve)
-		err := s.askRest(ctx, asks, decisions)
-		s.eachLeased(asks, decisions, (*entry).release)
-		if err != nil {
-			s.giveBack(asks, decisions, true)
-			clear(decisions)
-			return err
-		}
+		err = s.askRest(ctx, asks, decisions)
+	}
+	denied := false
+	for i := range asks {
+		denied = denied || !asks[i].Alone && !decisions[i].Allowed && decisions[i].Cause == nil
 	}
 	for i := range asks {
-		if !asks[i].Alone && !decisions[i].Allowed && decisions[i].Cause == nil {
-			s.giveBack(asks, decisions, false)
-			break
+		if decisions[i].Source == weir.FromLease {
+			s.confirm(&asks[i], &decisions[i], err == nil && (!denied || asks[i].Alone))
 		}
 	}
-	return nil
+	if err != nil {
+		clear(decisions)
+	}
+	return err
 }
 
 // answerOne answers one of several questions without a call, if it can.
@@ -54,26 +54,14 @@ func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
 	if !sh.answer(e, ask, now, d) {
 		return false
 	}
+	if d.Source == weir.FromLease {
+		e.reserve(d)
+	}
 	at := place{sh, e}
 	if size := s.refillSize(at, now); size > 0 {
 		s.refill(at, *ask, size)
 	}
 	return true
-}
-
-// eachLeased does something for each question that a block answered.
-func (s *Store) eachLeased(asks []weir.Ask, decisions []weir.Decision, do func(*entry, *weir.Decision)) {
-	for i := range asks {
-		if decisions[i].Source != weir.FromLease {
-			continue
-		}
-		id, sh := s.locate(asks[i].Name, asks[i].Key)
-		sh.mu.Lock()
-		if e := sh.entries[id]; e != nil && e.limit == asks[i].Limit {
-			do(e, &decisions[i])
-		}
-		sh.mu.Unlock()
-	}
 }
 
 // askRest asks the store, in one question, what blocks do not answer. A question that was
@@ -141,20 +129,17 @@ func askedTwice(asks []weir.Ask, n int) bool {
 	return false
 }
 
-// giveBack puts what blocks gave to the group back into them, or to Alone questions too.
-func (s *Store) giveBack(asks []weir.Ask, decisions []weir.Decision, alone bool) {
-	for i := range asks {
-		d := &decisions[i]
-		if d.Source != weir.FromLease || d.Taken == 0 || asks[i].Alone && !alone {
-			continue
-		}
-		id, sh := s.locate(asks[i].Name, asks[i].Key)
-		sh.mu.Lock()
-		if e := sh.entries[id]; e != nil && e.limit == asks[i].Limit && e.unspend(d) {
-			sh.counts.Returned += uint64(d.Taken)
-		}
-		sh.mu.Unlock()
-		d.Remaining = min(d.Remaining+d.Taken, asks[i].Limit.Capacity())
+// confirm ends the reservation of what a block gave to a question, and puts it back if the
+// question is held back.
+func (s *Store) confirm(ask *weir.Ask, d *weir.Decision, charged bool) {
+	id, sh := s.locate(ask.Name, ask.Key)
+	sh.mu.Lock()
+	if e := sh.entries[id]; e != nil && e.limit == ask.Limit && e.release(d, !charged) {
+		sh.counts.Returned += uint64(d.Taken)
+	}
+	sh.mu.Unlock()
+	if !charged {
+		d.Remaining = min(d.Remaining+d.Taken, ask.Limit.Capacity())
 		d.Taken = 0
 	}
 }
