@@ -527,6 +527,24 @@ func TestBadJSONGets400(t *testing.T) {
 	}
 }
 
+func TestJSONOfVeryManyObjectsIsNotEvenRead(t *testing.T) {
+	t.Parallel()
+	f := startInMemory(t)
+	entries := strings.TrimSuffix(strings.Repeat("{},", 300_000), ",")
+	for _, body := range []string{
+		`{"domain":"shop","descriptors":[` + entries + `]}`,
+		`{"domain":"shop","descriptors":[{"entries":[` + entries + `]}]}`,
+	} {
+		if code, text := f.post(t, body); code != 400 || !strings.Contains(text, "more than 20000 objects") {
+			t.Errorf("got %d %.200q, want 400 and that it has too many objects", code, text)
+		}
+	}
+	braces := strings.Repeat(`{\"`, 30_000) // in a text they count for nothing
+	if code, text := f.post(t, `{"domain":"shop","descriptors":[{"entries":[{"key":"user","value":"`+braces+`"}]}]}`); code != 200 {
+		t.Errorf("braces in a text: got %d %.200q, want 200", code, text)
+	}
+}
+
 func TestClientsChooseNoLabel(t *testing.T) {
 	t.Parallel()
 	f := startInMemory(t)
