@@ -97,8 +97,10 @@ func (l *Limiter) Name() string { return l.core.name }
 func (l *Limiter) Limit() Limit { return l.limit }
 
 // With returns a limiter of the same name, store and options with another limit, such
-// as a customer's plan. A key keeps what it has used. With does not allocate where the
-// result does not outlive the call; a limit that is not valid fails when it is asked.
+// as a customer's plan. A key keeps what it has used; of a window or a log, once it has
+// been charged under a shorter period, only what counts there, so a key is best asked
+// under one period. With does not allocate where the result does not outlive the call; a
+// limit that is not valid fails when it is asked.
 func (l *Limiter) With(limit Limit) *Limiter { return &Limiter{core: l.core, limit: limit} }
 
 // Take takes cost units, at least 1, if that many are there. The error says that
