@@ -7,7 +7,7 @@
 // decide. A denied request changes nothing, whatever its cost.
 //
 // Stores are in memstore (counters of this process) and redisstore (Redis or Valkey);
-// storetest proves one of your own.
+// lease stands before one and asks it less often, and storetest proves one of your own.
 package weir
 
 import (

@@ -12,9 +12,9 @@ const keyBytes = 45
 
 // bound counts the room that is used, in keys of 45 bytes. A nil bound has no end.
 type bound struct {
-	most    int64
-	used    atomic.Int64
-	refused atomic.Uint64
+	most   int64
+	used   atomic.Int64
+	shared atomic.Uint64 // see Stats.Shared
 }
 
 // take uses room for n keys, or reports that there is none.

@@ -179,7 +179,7 @@ func (s *Store) Stats() Stats {
 		s.shards[i].mu.Unlock()
 	}
 	st.Room = int(max(s.bound.most-s.bound.used.Load(), 0))
-	st.Shared = s.bound.refused.Load()
+	st.Shared = s.bound.shared.Load()
 	return st
 }
 

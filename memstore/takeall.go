@@ -140,7 +140,7 @@ func (g *group) decide(at place, ask *weir.Ask) (weir.Decision, change) {
 		shared.mu.Lock()
 		g.lockedShared = true
 	}
-	g.store.bound.refused.Add(1)
+	g.store.bound.shared.Add(1)
 	_, id := g.store.locate(ask.Name, weir.Key{}, algorithm.KindOf(ask.Limit.Algorithm()))
 	if e := shared.find(id); e != nil {
 		return g.decideBy(shared, e, ask)

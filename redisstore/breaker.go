@@ -38,7 +38,12 @@ const (
 var stateNames = [...]string{"healthy", "avoided", "tried", "returning"}
 
 // String returns "healthy", "avoided", "tried" or "returning".
-func (s State) String() string { return stateNames[s] }
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
 
 // slice counts the calls of a fifth of a second.
 type slice struct {

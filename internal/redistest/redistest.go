@@ -22,11 +22,10 @@ import (
 
 // Options say what a server does beyond answering on its port. The zero value is a server without TLS or password.
 type Options struct {
-	TLS      bool   // serves TLS only, with a certificate for 127.0.0.1; of the four versions only Redis7 can
-	Password bool   // asks for Server.Password, as requirepass does
-	Rules    string // ACL rules of Server.User, "~weir:* +@scripting" say; the default user is then off
-	Config   []string
-	// Config holds further lines of redis.conf, such as "maxmemory 2mb". They come last, so they win.
+	TLS      bool     // serves TLS only, with a certificate for 127.0.0.1; of the four versions only Redis7 can
+	Password bool     // asks for Server.Password, as requirepass does
+	Rules    string   // ACL rules of Server.User, "~weir:* +@scripting" say; the default user is then off
+	Config   []string // further lines of redis.conf, such as "maxmemory 2mb"; they come last, so they win
 }
 
 // Server is one running server.

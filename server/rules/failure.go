@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
@@ -22,8 +23,14 @@ const (
 
 var policyNames = []string{"unsaid", "local", "allow", "deny"}
 
-// String returns the policy as configuration writes it: "local", "allow" or "deny".
-func (p Policy) String() string { return policyNames[p] }
+// String returns the policy as configuration writes it, "local", "allow" or "deny"; or
+// "unsaid".
+func (p Policy) String() string {
+	if int(p) < len(policyNames) {
+		return policyNames[p]
+	}
+	return fmt.Sprintf("policy(%d)", uint8(p))
+}
 
 // MaxInstances is the most instances of the service that may share a limit.
 const MaxInstances = 1_000_000
