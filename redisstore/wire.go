@@ -20,12 +20,16 @@ const storeEpoch = 1_600_000_000_000_000
 type question struct {
 	limit   weir.Limit
 	cost    int64
-	maxWait int64
+	maxWait time.Duration // in whole µs, but that any bound below is 1 ns
 	partial bool
 }
 
 func questionOf(ask *weir.Ask) question {
-	return question{ask.Limit, ask.Cost, ask.MaxWait.Microseconds(), ask.Partial && ask.Cost > 0}
+	maxWait := ask.MaxWait.Truncate(time.Microsecond)
+	if maxWait == 0 && ask.MaxWait > 0 {
+		maxWait = 1
+	}
+	return question{ask.Limit, ask.Cost, maxWait, ask.Partial && ask.Cost > 0}
 }
 
 // isPeek reports whether the ask changes nothing whatever the state: it looks, or it
@@ -88,7 +92,7 @@ func (q question) rateArguments() []string {
 
 // tolerance returns how far ahead of now the ask may leave the key.
 func (q question) tolerance(e weir.Emission, units int64) (micros, rem int64) {
-	return algorithm.Tolerance(&weir.Ask{Limit: q.limit, MaxWait: time.Duration(q.maxWait) * time.Microsecond}, &e, units)
+	return algorithm.Tolerance(&weir.Ask{Limit: q.limit, MaxWait: q.maxWait}, &e, units)
 }
 
 func decimal(n int64) string { return strconv.FormatInt(n, 10) }

@@ -84,6 +84,12 @@ var waitRows = []row{
 		tr.want("three who will wait", d, told{true, 3, 0})
 		tr.about("their delay", d.Delay, 2*unit)
 	}},
+	{name: "less than a microsecond is a bound of the wait too", of: only(weir.LeakyBucket), check: func(tr *trial) {
+		ask := tr.of(tr.limit(5), 1)
+		ask.MaxWait = time.Nanosecond
+		tr.want("first", tr.take(ask), told{true, 1, 4})
+		tr.want("second, which would wait", tr.take(ask), told{false, 0, 4})
+	}},
 	{name: "a cost above the capacity is never allowed, however long the wait", check: func(tr *trial) {
 		ask := tr.of(tr.limit(5), 6)
 		ask.MaxWait = year

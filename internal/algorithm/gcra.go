@@ -86,7 +86,7 @@ func Reach(e *weir.Emission, period int64) int64 { return e.TolMicros + period +
 // beyond it MaxWait for GCRA, and for a LeakyBucket no further than MaxWait and its own cost.
 func tolerance(ask *weir.Ask, e *weir.Emission, units int64) span {
 	tol, wait := span{e.TolMicros, e.TolRem}, ask.MaxWait.Microseconds()
-	if wait == 0 {
+	if ask.MaxWait == 0 { // not wait: less than a microsecond is a bound too
 		return tol
 	}
 	if ask.Limit.Algorithm() != weir.LeakyBucket {
