@@ -264,21 +264,26 @@ func integers(reply rueidis.RedisMessage, to []int64) ([]int64, error) {
 	return to, nil
 }
 
-// timed appends the numbers of a reply that is a string.
+// timed appends the numbers of a reply that is a string: the first two are one number.
 func timed(text string, to []int64) ([]int64, error) {
-	var numbers [3]int64
-	rest := text
-	for i := range numbers {
-		number, behind, more := strings.Cut(rest, " ")
-		n, err := strconv.ParseInt(number, 10, 64)
-		if err != nil || more != (i < len(numbers)-1) {
-			return nil, fmt.Errorf("%w: %.40q, want three numbers", errGarbage, text)
+	var seconds int64
+	for n, rest, more := 0, text, true; more; n++ {
+		var number string
+		number, rest, more = strings.Cut(rest, " ")
+		v, err := strconv.ParseInt(number, 10, 64)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%w: %.40q, want numbers", errGarbage, text)
+		case n == 0:
+			seconds = v
+		case n == 1:
+			if seconds < 0 || seconds > 1<<34 || v < -1<<54 || v > 1<<54 {
+				return nil, fmt.Errorf("%w: a time of %d s and %d µs", errGarbage, seconds, v)
+			}
+			to = append(to, seconds*1_000_000+v-storeEpoch)
+		default:
+			to = append(to, v)
 		}
-		numbers[i], rest = n, behind
 	}
-	seconds, micros := numbers[0], numbers[1]
-	if seconds < 0 || seconds > 1<<34 || micros < -1<<54 || micros > 1<<54 {
-		return nil, fmt.Errorf("%w: a time of %d s and %d µs", errGarbage, seconds, micros)
-	}
-	return append(to, seconds*1_000_000+micros-storeEpoch, numbers[2]), nil
+	return to, nil
 }

@@ -25,7 +25,7 @@ func newScript(parts ...string) script {
 // scripts are all the scripts under one clock.
 type scripts struct {
 	take, peek map[algorithm.Kind]script
-	several    script
+	several    map[string]script // by the kinds asked about, in the order of kinds
 	refund     script
 	reset      script
 }
@@ -45,6 +45,9 @@ var (
 	replay = assemble(givenClock)
 )
 
+// kinds of state that questions are about, in the order in which a set of them is written.
+var kinds = []algorithm.Kind{algorithm.KindTAT, algorithm.KindWindow, algorithm.KindSliding, algorithm.KindLog}
+
 // luaFiles names the file of each kind of state.
 var luaFiles = map[algorithm.Kind]string{
 	algorithm.KindTAT:     "gcra.lua",
@@ -55,25 +58,47 @@ var luaFiles = map[algorithm.Kind]string{
 
 // assemble joins each algorithm's check and commit to a driver: one ask, or several.
 func assemble(clock string) scripts {
-	s := scripts{take: map[algorithm.Kind]script{}, peek: map[algorithm.Kind]script{}}
-	several := []string{clock, "local check = {}"}
+	s := scripts{take: map[algorithm.Kind]script{}, peek: map[algorithm.Kind]script{}, several: map[string]script{}}
 	library := sections("log.lua")["library"]
-	for _, kind := range []algorithm.Kind{algorithm.KindTAT, algorithm.KindWindow, algorithm.KindSliding} {
+	for _, kind := range kinds {
 		part := sections(luaFiles[kind])
-		one := clock + "\nlocal A, i, key = ARGV, 0, KEYS[1]\nlocal s = redis.call('GET', key)"
-		s.take[kind] = newScript(one, part["check"], part["commit"], part["reply"])
-		s.peek[kind] = newScript(one, part["check"], part["peek"])
-		several = append(several, fmt.Sprintf("check.%c = function(s, now, A, i, m)\n%s\n%s\nend", kind, part["check"], part["encode"]))
+		begin := clock + "\nlocal A, i, key = ARGV, 0, KEYS[1]\nlocal s = redis.call('GET', key)"
+		if kind == algorithm.KindLog {
+			begin = clock + "\n" + library + "\nlocal A, i, L = ARGV, 0, log_open(KEYS[1])"
+		}
+		s.take[kind] = newScript(begin, part["check"], part["commit"], part["reply"])
+		s.peek[kind] = newScript(begin, part["check"], part["peek"])
 	}
-	part := sections("log.lua")
-	one := "local A, i, L = ARGV, 0, log_open(KEYS[1])"
-	s.take[algorithm.KindLog] = newScript(clock, library, one, part["check"], part["commit"], part["reply"])
-	s.peek[algorithm.KindLog] = newScript(clock, library, one, part["check"], part["peek"])
-	several = append(several, library, fmt.Sprintf("local function check_l(L, now, A, i, m)\n%s\n%s\nend", part["check"], part["encode"]))
-	s.several = newScript(append(several, source("several.lua"))...)
+	for set := 1; set < 1<<len(kinds); set++ {
+		var about []algorithm.Kind
+		for n, kind := range kinds {
+			if set&(1<<n) != 0 {
+				about = append(about, kind)
+			}
+		}
+		s.several[string(about)] = assembleSeveral(clock, library, about)
+	}
 	s.refund = newScript(clock, library, source("refund.lua"))
 	s.reset = newScript(clock, source("reset.lua"))
 	return s
+}
+
+// assembleSeveral joins the checks of some kinds to the driver of several asks. A script
+// for each set of kinds is worth it: a server makes every function of a script anew at
+// each call.
+func assembleSeveral(clock, library string, about []algorithm.Kind) script {
+	driver := sections("several.lua")
+	parts := []string{clock, "local check = {}", driver["start"]}
+	for _, kind := range about {
+		part := sections(luaFiles[kind])
+		body := part["check"] + "\n" + part["encode"]
+		if kind == algorithm.KindLog {
+			parts = append(parts, library, "local function check_l(L, now, A, i, m)\n"+body+"\nend", driver["log"])
+		} else {
+			parts = append(parts, fmt.Sprintf("check.%c = function(s, now, A, i, m)\n%s\nend", kind, body))
+		}
+	}
+	return newScript(append(parts, driver["rest"])...)
 }
 
 // sections splits a Lua file at its --@name lines, without comments.

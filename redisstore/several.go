@@ -179,7 +179,7 @@ func (s *Store) split(asks []weir.Ask, c clock) []part {
 		if !ok {
 			p = len(parts)
 			where[group] = p
-			parts = append(parts, part{call: call{script: c.several}})
+			parts = append(parts, part{})
 		}
 		q := questionOf(&asks[i])
 		args := s.arguments(q)
@@ -190,6 +190,7 @@ func (s *Store) split(asks []weir.Ask, c clock) []part {
 	}
 	for i := range parts {
 		parts[i].args = c.arguments(parts[i].args)
+		parts[i].script = c.several[kindsOf(asks, parts[i].at)]
 	}
 	return parts
 }
@@ -211,26 +212,40 @@ func kindArgument(ask *weir.Ask, q question) string {
 	return string(kind)
 }
 
+// kindsOf returns the set of kinds that some asks are about, as scripts are told apart.
+func kindsOf(asks []weir.Ask, at []int) string {
+	var asked [256]bool
+	for _, i := range at {
+		asked[algorithm.KindOf(asks[i].Limit.Algorithm())] = true
+	}
+	set := make([]algorithm.Kind, 0, len(kinds))
+	for _, kind := range kinds {
+		if asked[kind] {
+			set = append(set, kind)
+		}
+	}
+	return string(set)
+}
+
 // read turns a call's reply into decisions.
 func (p *part) read(asks []weir.Ask, decisions []weir.Decision) error {
 	if p.err != nil {
 		return p.err
 	}
-	rows, err := p.reply.ToArray()
-	if err == nil && len(rows) != len(p.at) {
-		err = fmt.Errorf("got %d rows to %d asks", len(rows), len(p.at))
-	}
+	text, err := p.reply.ToString()
 	if err != nil {
 		return classify(fmt.Errorf("%w: %w", errGarbage, err))
 	}
+	numbers, err := timed(text, make([]int64, 0, 1+6*len(p.at)))
+	if err == nil && len(numbers) != 1+6*len(p.at) {
+		err = fmt.Errorf("%w: %d numbers to %d asks, want 6 for each", errGarbage, len(numbers)-1, len(p.at))
+	}
+	if err != nil {
+		return classify(err)
+	}
 	for n, i := range p.at {
-		var numbers [8]int64
-		row, err := integers(rows[n], numbers[:0])
-		if err != nil {
-			return classify(err)
-		}
 		q := questionOf(&asks[i])
-		v, err := severalVerdict(&asks[i], q, row)
+		v, err := severalVerdict(&asks[i], q, numbers[0], numbers[1+6*n:7+6*n])
 		if err != nil {
 			return classify(err)
 		}

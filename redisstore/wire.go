@@ -143,12 +143,12 @@ func oneVerdict(ask *weir.Ask, q question, reply []int64) (verdict, error) {
 	return v, v.check(ask)
 }
 
-// severalVerdict reads one row of the reply to several asks.
-func severalVerdict(ask *weir.Ask, q question, row []int64) (verdict, error) {
-	if len(row) != 6 {
-		return verdict{}, fmt.Errorf("%w: got %d numbers in a row, want 6", errGarbage, len(row))
+// severalVerdict reads the six numbers of one of several asks, answered at a clock.
+func severalVerdict(ask *weir.Ask, q question, clock int64, row []int64) (verdict, error) {
+	if len(row) != 6 || row[2] < 0 || row[2] > 1<<54 || clock < -1<<54 || clock > 1<<54 {
+		return verdict{}, fmt.Errorf("%w: %v, want 6 numbers, the third not negative", errGarbage, row)
 	}
-	v := verdict{allowed: row[0] != 0, heldBack: row[0] == 2, units: row[1], now: row[2], x: row[3], y: row[4], z: row[5]}
+	v := verdict{allowed: row[0] != 0, heldBack: row[0] == 2, units: row[1], now: clock + row[2], x: row[3], y: row[4], z: row[5]}
 	if algorithm.KindOf(ask.Limit.Algorithm()) == algorithm.KindTAT && !q.partial && v.units != 0 {
 		v.units = ask.Cost
 	}

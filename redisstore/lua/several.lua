@@ -4,17 +4,30 @@
 -- ARGV    for each ask: its kind (g, f, w, l as the state's; upper case where the ask
 --         stands alone; p behind it for a peek, x for a cost above the capacity), the
 --         number of arguments, and the arguments of its algorithm, of a peek for p and x.
--- Returns for each ask {verdict, units, now, x, y, z}: verdict 1 allowed, 0 denied, 2
---         held back by another; x, y, z as the algorithm's own reply has them, without signs.
+-- Returns a string, which costs a fraction of an array: the seconds and microseconds of
+--         the clock, and for each ask verdict, units, clock, x, y, z. Verdict is 1 allowed,
+--         0 denied, 2 held back by another; clock is how far behind its state's time the
+--         clock is; x, y, z are as the algorithm's own reply has them, without signs.
+--
+-- The check of each kind that is asked about stands before this; the part of the log
+-- only where it is.
 
+--@start
 local A, base, tent, fixed, order = ARGV, {}, {}, {}, {}
-local reply, asks = {}, {}
+local reply, asks, verdicts = {}, {}, {}
+
+-- Keeps what to tell of an ask. The counts are small but for those of a TAT and a log.
+local function tell(a, verdict, units, at, x, y, z)
+  verdicts[a.j] = verdict
+  reply[a.j] = string.format('%d %.0f %.0f %.0f %.0f %.0f', verdict, units, at - now, x, y, z)
+end
 
 local function raw(key)
   if base[key] == nil then base[key] = redis.call('GET', key) end
   return base[key]
 end
 
+--@log
 local function log(key)
   if base[key] == nil then base[key] = log_open(key) end
   return base[key]
@@ -30,10 +43,17 @@ local function ask_log(a)
     live, newest = live + units, at
   end
   ok = ok and not a.never
-  reply[a.j] = {ok and 1 or 0, units, at, live, newest, blocker}
+  tell(a, ok and 1 or 0, units, at, live, newest, blocker)
   return ok
 end
 
+-- What an ask that would have passed is told when another refuses: the log untouched.
+local function hold_back_log(a)
+  local _, _, at, live, newest = check_l(log(a.key), now, A, a.i, a.m)
+  tell(a, 2, 0, at, live, newest, 0)
+end
+
+--@rest
 local function ask_state(a)
   local t = tent[a.key]
   local ok, units, at, x, y, z, x0, y0, after, ttl = check[a.kind](t and t[1] or raw(a.key), now, A, a.i, a.m)
@@ -45,22 +65,16 @@ local function ask_state(a)
     base[a.key], fixed[a.key] = after, ttl
   end
   ok = ok and not a.never
-  if ok and not a.peek then reply[a.j] = {1, units, at, x, y, z} else reply[a.j] = {ok and 1 or 0, 0, at, x0, y0, 0} end
+  if ok and not a.peek then tell(a, 1, units, at, x, y, z) else tell(a, ok and 1 or 0, 0, at, x0, y0, 0) end
   return ok
 end
 
 local function ask(a) if a.kind == 'l' then return ask_log(a) end return ask_state(a) end
 
--- What an ask that would have passed is told when another refuses: the state untouched.
 local function hold_back(a)
-  if a.kind == 'l' then
-    local L = log(a.key)
-    local _, _, at, live, newest = check_l(L, now, A, a.i, a.m)
-    reply[a.j] = {2, 0, at, live, newest, 0}
-  else
-    local _, _, at, _, _, _, x0, y0 = check[a.kind](raw(a.key), now, A, a.i, a.m)
-    reply[a.j] = {2, 0, at, x0, y0, 0}
-  end
+  if a.kind == 'l' then return hold_back_log(a) end
+  local _, _, at, _, _, _, x0, y0 = check[a.kind](raw(a.key), now, A, a.i, a.m)
+  tell(a, 2, 0, at, x0, y0, 0)
 end
 
 local i = 1
@@ -82,7 +96,7 @@ if refused then
   end
   order = {}
   for _, a in ipairs(asks) do
-    if not a.alone and reply[a.j][1] == 1 then hold_back(a) end
+    if not a.alone and verdicts[a.j] == 1 then hold_back(a) end
   end
 end
 for _, a in ipairs(asks) do
@@ -99,4 +113,4 @@ for _, key in ipairs(order) do
     log_commit(L, L.after[1], L.after[2], L.after[3], L.after[4], L.after[5], L.after[6])
   end
 end
-return reply
+return t[1] .. ' ' .. t[2] .. ' ' .. table.concat(reply, ' ')
