@@ -24,7 +24,9 @@ func FuzzReplies(f *testing.F) {
 		ask := &weir.Ask{Name: "fuzz", Key: weir.Text("a"), Limit: limit, Cost: cost, Partial: which&64 != 0}
 		q := questionOf(ask)
 		reply := []int64{a, b, c, d, e, a ^ b}[:max(0, min(n, 6))]
-		asSeveral := func(ask *weir.Ask, q question, reply []int64) (verdict, error) { return severalVerdict(ask, q, a^c, reply) }
+		asSeveral := func(ask *weir.Ask, q question, reply []int64) (verdict, error) {
+			return severalVerdict(ask, q, a^c, reply)
+		}
 		for _, decode := range []func(*weir.Ask, question, []int64) (verdict, error){oneVerdict, asSeveral} {
 			v, err := decode(ask, q, reply)
 			if err != nil {
