@@ -113,7 +113,7 @@ func (l *Log) remove(t int64, n int) int {
 func DescribeLog(l *Log, v Verdict, ask *weir.Ask) weir.Decision {
 	dead := l.live(v.At - ask.Limit.Period().Microseconds())
 	facts := LogFacts{Live: int64(l.n - dead), Newest: l.newest()}
-	if over := facts.Over(ask); !v.Allowed && over > 0 && over <= facts.Live {
+	if over := facts.over(ask); !v.Allowed && over > 0 && over <= facts.Live {
 		facts.Blocker = l.at(dead + int(over) - 1)
 	}
 	return facts.Describe(v, ask)
@@ -123,11 +123,11 @@ func DescribeLog(l *Log, v Verdict, ask *weir.Ask) weir.Decision {
 type LogFacts struct {
 	Live    int64 // entries that count
 	Newest  int64 // when the newest was made
-	Blocker int64 // when denied: the entry that must go first, the Over-th oldest
+	Blocker int64 // when denied: when the last entry that must go was made
 }
 
-// Over returns how many entries must go before the ask is allowed.
-func (f LogFacts) Over(ask *weir.Ask) int64 { return f.Live + wanted(ask) - ask.Limit.Units() }
+// over returns how many entries must go before the ask is allowed.
+func (f LogFacts) over(ask *weir.Ask) int64 { return f.Live + wanted(ask) - ask.Limit.Units() }
 
 // Describe puts a verdict into words: f is of the log after it.
 func (f LogFacts) Describe(v Verdict, ask *weir.Ask) weir.Decision {
