@@ -198,7 +198,7 @@ func openReplayStore(text string) (store preview.Store, closeStore func() error,
 	if u.scheme == "memory" {
 		opts, err := u.memory()
 		if err != nil {
-			return nil, nil, fmt.Errorf("--store %s: %w", u, err)
+			return nil, nil, fmt.Errorf("--store: %s: %w", u, err)
 		}
 		opts.MaxKeys = cmp.Or(opts.MaxKeys, 1<<30)
 		store, err := memstore.New(opts)
@@ -206,12 +206,12 @@ func openReplayStore(text string) (store preview.Store, closeStore func() error,
 	}
 	opts, err := u.redis()
 	if err != nil {
-		return nil, nil, fmt.Errorf("--store %s: %w", u, err)
+		return nil, nil, fmt.Errorf("--store: %s: %w", u, err)
 	}
 	opts.Budget = cmp.Or(opts.Budget, replayBudget)
 	redis, err := redisstore.New(opts)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--store %s: %w", u, err)
+		return nil, nil, fmt.Errorf("--store: %s: %w", u, err)
 	}
 	return redis, redis.Close, nil
 }

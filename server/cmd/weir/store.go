@@ -46,7 +46,7 @@ func newStore(text string, budget time.Duration) (*openStore, error) {
 	if u.scheme == "memory" {
 		opts, err := u.memory()
 		if err != nil {
-			return nil, fmt.Errorf("store memory: %w", err)
+			return nil, fmt.Errorf("memory: %w", err)
 		}
 		store, err := memstore.New(opts)
 		if err != nil {
@@ -66,11 +66,11 @@ func newStore(text string, budget time.Duration) (*openStore, error) {
 		opts.Budget = redisstore.DefaultBudget
 	}
 	if err != nil {
-		return nil, fmt.Errorf("store %s: %w", u, err)
+		return nil, fmt.Errorf("%s: %w", u, err)
 	}
 	store, err := redisstore.New(opts)
 	if err != nil {
-		return nil, fmt.Errorf("store %s: %w", u, err)
+		return nil, fmt.Errorf("%s: %w", u, err)
 	}
 	return &openStore{Store: store, budget: opts.Budget, nodes: store.Nodes, close: store.Close}, nil
 }
@@ -116,7 +116,7 @@ func parseStoreURL(text string) (*storeURL, error) {
 		_, query, _ := strings.Cut(rest, "?")
 		values, err := url.ParseQuery(query)
 		if err != nil || rest != "" && !strings.HasPrefix(rest, "?") {
-			return nil, errors.New("store memory: write memory: or memory:?max_keys=N")
+			return nil, errors.New("memory: write memory: or memory:?max_keys=N")
 		}
 		return &storeURL{scheme: "memory", query: values}, nil
 	}
@@ -133,7 +133,7 @@ func parseStoreURL(text string) (*storeURL, error) {
 		u.user, errUser = url.PathUnescape(user)
 		u.password, errPassword = url.PathUnescape(password)
 		if errUser != nil || errPassword != nil {
-			return nil, fmt.Errorf("store %s: the user or the password has a %% that begins no escape: write %%25 for it", scheme)
+			return nil, fmt.Errorf("%s: the user or the password has a %% that begins no escape: write %%25 for it", scheme)
 		}
 		rest = rest[at+1:]
 	}
@@ -141,11 +141,11 @@ func parseStoreURL(text string) (*storeURL, error) {
 	hosts, path, _ := strings.Cut(rest, "/")
 	var err error
 	if u.query, err = url.ParseQuery(query); err != nil {
-		return nil, fmt.Errorf("store %s: what is after ? is not name=value&name=value", scheme)
+		return nil, fmt.Errorf("%s: what is after ? is not name=value&name=value", scheme)
 	}
 	u.path = path
 	if u.hosts, err = splitHosts(hosts, u.defaultPort()); err != nil {
-		return nil, fmt.Errorf("store %s: %w", scheme, err)
+		return nil, fmt.Errorf("%s: %w", scheme, err)
 	}
 	return u, nil
 }
