@@ -45,7 +45,7 @@ type Options struct {
 	ClientName                         string      // as CLIENT LIST shows it; default "weir"
 
 	// Budget is the longest that one question waits for the network, redirects, resends
-	// and connecting included. Default 50 ms.
+	// and connecting included: at most a minute. Default 50 ms.
 	Budget time.Duration
 	// Dial connects in place of a net.Dialer; TLS, if any, is spoken over its connection.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)

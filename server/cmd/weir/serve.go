@@ -181,7 +181,12 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 		}
 	}()
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), buildInfo(), admin.Nodes(store.nodes))
+	registry.MustRegister(
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildInfo(),
+		admin.Nodes(store.nodes),
+	)
 	if s.service, err = newService(store, opts, registry, log); err != nil {
 		return nil, err
 	}
