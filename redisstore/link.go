@@ -34,6 +34,10 @@ type attempt struct {
 // pause is how long a failed attempt stands before another is made.
 const pause = 100 * time.Millisecond
 
+// Before what did not run is sent again: at first, and at most, so that a slot on the move
+// is asked for until the budget ends.
+const firstWait, longestWait = 2 * time.Millisecond, 8 * time.Millisecond
+
 func newLink(o Options) *link {
 	l := &link{opts: clientOption(o), nodes: newNodes(o)}
 	l.nodes.watch(&l.opts)
@@ -212,7 +216,7 @@ func (l *link) run(b *budget, sc script, keys [2]string, args []string) (reply r
 	l.nodes.refresh(client, b.started)
 	whole := false
 	var last *Error
-	for wait := 2 * time.Millisecond; ; wait *= 2 {
+	for wait := firstWait; ; wait = min(2*wait, longestWait) {
 		reply, err = client.Do(b, sc.command(client, whole, keys, args)).ToMessage()
 		if err == nil {
 			return reply, nil
@@ -300,7 +304,7 @@ func (l *link) send(b *budget, calls []*call) {
 
 // exchange sends calls until each has its reply, or an error that no moment mends.
 func (l *link) exchange(b *budget, client rueidis.Client, calls []*call) {
-	for wait := 2 * time.Millisecond; len(calls) > 0; wait *= 2 {
+	for wait := firstWait; len(calls) > 0; wait = min(2*wait, longestWait) {
 		commands := make([]rueidis.Completed, len(calls))
 		for i, c := range calls {
 			commands[i] = c.command(client)

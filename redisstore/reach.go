@@ -19,7 +19,7 @@ import (
 // reach returns nil when a connection to the node stands, or why there is none. Nothing
 // was asked then.
 func (l *link) reach(b *budget, n *node, client rueidis.Client, key string) *Error {
-	for wait := 2 * time.Millisecond; !n.reached.Load(); wait *= 2 {
+	for wait := firstWait; !n.reached.Load(); wait = min(2*wait, longestWait) {
 		a := n.connect(client, key)
 		select {
 		case <-a.done:

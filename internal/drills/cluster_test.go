@@ -111,6 +111,9 @@ func takeover(s *stage) {
 	c.untilCentral(0)
 	all := c.stop()
 	s.sum(all.central(), func(calls history, name string) int64 {
+		if !s.full { // replication is as late as the machine is busy: at worst a burst is forgotten
+			return times * limitOf(name).Capacity()
+		}
 		// The rate at which the limit lets units pass: GCRA's own, for the window that of the calls.
 		rate := int64(50)
 		if name != "api" {
