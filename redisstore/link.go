@@ -187,20 +187,17 @@ func (l *link) get(b *budget) (rueidis.Client, error) {
 }
 
 // command returns the call of a script, by its SHA-1 or with its text.
-func (sc script) command(c rueidis.Client, whole bool, keys [2]string, args []string) rueidis.Completed {
+func (sc script) command(c rueidis.Client, whole bool, keys, args []string) rueidis.Completed {
 	verb, body := "EVALSHA", sc.sha
 	if whole {
 		verb, body = "EVAL", sc.text
 	}
-	if keys[1] == "" {
-		return c.B().Arbitrary(verb, body, "1").Keys(keys[0]).Args(args...).Build()
-	}
-	return c.B().Arbitrary(verb, body, "2").Keys(keys[0], keys[1]).Args(args...).Build()
+	return c.B().Arbitrary(verb, body, decimal(int64(len(keys)))).Keys(keys...).Args(args...).Build()
 }
 
 // run calls a script, and calls it again where it certainly did not run and the budget
 // lasts. A node that fails is not called.
-func (l *link) run(b *budget, sc script, keys [2]string, args []string) (reply rueidis.RedisMessage, err error) {
+func (l *link) run(b *budget, sc script, keys, args []string) (reply rueidis.RedisMessage, err error) {
 	n := l.nodes.of(keys[0])
 	if e := n.enter(b.started); e != nil {
 		return reply, e
@@ -264,14 +261,6 @@ type call struct {
 	node   *node
 }
 
-func (c *call) command(client rueidis.Client) rueidis.Completed {
-	verb, body := "EVALSHA", c.script.sha
-	if c.whole {
-		verb, body = "EVAL", c.script.text
-	}
-	return client.B().Arbitrary(verb, body, decimal(int64(len(c.keys)))).Keys(c.keys...).Args(c.args...).Build()
-}
-
 // runAll makes calls in parallel, one round trip a node, and those again that certainly
 // did not run, while the budget lasts. Each call has its reply or its error.
 func (l *link) runAll(b *budget, calls []*call) {
@@ -307,7 +296,7 @@ func (l *link) exchange(b *budget, client rueidis.Client, calls []*call) {
 	for wait := firstWait; len(calls) > 0; wait = min(2*wait, longestWait) {
 		commands := make([]rueidis.Completed, len(calls))
 		for i, c := range calls {
-			commands[i] = c.command(client)
+			commands[i] = c.script.command(client, c.whole, c.keys, c.args)
 		}
 		left, pause := calls[:0:0], false
 		for i, result := range client.DoMulti(b, commands...) {

@@ -148,7 +148,7 @@ func (s *Store) take(ctx context.Context, ask *weir.Ask, c clock) (weir.Decision
 		return weir.Decision{}, err
 	}
 	defer b.end()
-	reply, err := s.link.run(b, sc, [2]string{stateKey(ask.Key, ask.Name, kind)}, c.arguments(s.arguments(q)))
+	reply, err := s.link.run(b, sc, []string{stateKey(ask.Key, ask.Name, kind)}, c.arguments(s.arguments(q)))
 	if err != nil {
 		return weir.Decision{}, err
 	}
@@ -194,7 +194,7 @@ func (s *Store) refund(ctx context.Context, ask *weir.Ask, d weir.Decision, c cl
 		return 0, err
 	}
 	defer b.end()
-	keys := [2]string{stateKey(ask.Key, ask.Name, algorithm.KindOf(ask.Limit.Algorithm())), stateKey(ask.Key, ask.Name, algorithm.KindRefunds)}
+	keys := []string{stateKey(ask.Key, ask.Name, algorithm.KindOf(ask.Limit.Algorithm())), stateKey(ask.Key, ask.Name, algorithm.KindRefunds)}
 	reply, err := s.link.run(b, c.refund, keys, c.arguments(refundArguments(ask, d)))
 	if err != nil {
 		return 0, err
