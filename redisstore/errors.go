@@ -133,8 +133,9 @@ func (e *Error) again() bool {
 // after returns the error of an attempt that followed one which certainly did not run.
 // If it ran out of time, what took the time is why there had to be another attempt.
 func (e *Error) after(before *Error) *Error {
-	if before == nil || e.Class != Timeout {
+	var late net.Error
+	if before == nil || e.Class != Timeout && !(e.Class == Unreachable && errors.As(e.Err, &late) && late.Timeout()) {
 		return e
 	}
-	return &Error{before.Class, true, fmt.Errorf("no time to ask again: %w", before.Err)}
+	return &Error{before.Class, e.Executed, fmt.Errorf("no time to ask again: %w", before.Err)}
 }
