@@ -207,10 +207,10 @@ func (l *link) run(b *budget, sc script, keys, args []string) (reply rueidis.Red
 	if err != nil {
 		return reply, err
 	}
+	l.nodes.refresh(client, b.started)
 	if e := l.reach(b, n, client, keys[0]); e != nil {
 		return reply, e
 	}
-	l.nodes.refresh(client, b.started)
 	whole := false
 	var last *Error
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {

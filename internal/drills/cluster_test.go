@@ -78,8 +78,8 @@ func gracefulFailover(s *stage) {
 	stopNew := c.avoided(cluster.Node(3).Addr)
 	for n := range int(s.span(5, 1)) {
 		cluster.Failover(3-n%2*3, redistest.Planned)
-		// Masters elect no replica of one master twice within two node timeouts.
-		c.rest(fullNodeTimeout+time.Second, 500*time.Millisecond)
+		// A replica stands for election once in four node timeouts.
+		c.rest(2*fullNodeTimeout+500*time.Millisecond, 500*time.Millisecond)
 		cluster.WaitReady()
 	}
 	c.untilCentral(0)

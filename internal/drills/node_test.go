@@ -93,7 +93,6 @@ func stateLost(s *stage) {
 	evicted := evictSome(s, cluster.Node(0))
 	c.rest(2*time.Second, 300*time.Millisecond)
 	all := c.stop()
-	s.none("answers that are not the store's", all.notCentral(), all)
 	var lost int64
 	s.sum(all.central(), func(calls history, name string) int64 {
 		n := calls.losses(limitOf(name))
