@@ -226,6 +226,17 @@ func TestALimitThatGrowsKeepsItsKeysAliveLongEnough(t *testing.T) {
 			t.Errorf("%v: got a TTL of %d ms with a reset after %v", a, left, d.ResetAfter)
 		}
 	}
+	// Windows of both periods that begin together: the time to live is the longer one's.
+	hour := time.Hour.Microseconds()
+	at := 500_000*hour + 100
+	for _, limit := range []weir.Limit{weir.PerSecond(100).By(weir.FixedWindow), weir.PerHour(100).By(weir.FixedWindow)} {
+		if err := s.TakeAt(ctx, at, []weir.Ask{askOf("grow-together", "a", limit, 1)}, make([]weir.Decision, 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if left := server.Do("PTTL", stateKey(weir.Text("a"), "grow-together", 'f')).(int64); left < time.Hour.Milliseconds()-1 {
+		t.Errorf("windows that begin together: got a TTL of %d ms, want an hour", left)
+	}
 }
 
 // dropper is a proxy that takes replies from the client while it drops.

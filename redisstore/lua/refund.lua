@@ -83,12 +83,12 @@ end
 
 local function give_window(s)
   local period, into = ARGV[8] + 0, ARGV[9] + 0
-  local x, y, z = string.match(s, '^(-?%d+):(%d+):?(%d*)$')
+  local x, y, z = string.match(s, '^(-?%d+):(%d+):(%d+)$')
   if not x then error('WEIRSTATE not a window') end
-  local start, cur, prev = x + 0, y + 0, tonumber(z) or 0
+  local start, cur, prev = x + 0, y + 0, z + 0 -- of a fixed window the third is its period
   local here = start_of(math.max(now, start), period, into)
   if start < here then
-    prev = start >= here - period and cur or 0
+    if kind == 'w' then prev = start >= here - period and cur or 0 end
     cur = 0
   end
   if at >= here then
@@ -98,7 +98,7 @@ local function give_window(s)
     back = math.min(g, prev)
     prev = prev - back
   end
-  write = kind == 'f' and string.format('%.0f:%.0f', here, cur) or string.format('%.0f:%.0f:%.0f', here, cur, prev)
+  write = string.format('%.0f:%.0f:%.0f', here, cur, prev)
 end
 
 local function give_log()

@@ -60,7 +60,7 @@ local function ask_state(a)
   if a.kind == 'g' and a.m < 8 then units = a.peek and 0 or 1 end
   if ok and after and not a.peek then
     if not t then order[#order + 1] = a.key end
-    tent[a.key] = {after, ttl}
+    tent[a.key] = {after, ttl or t and t[2]}
   elseif after and not ok and not a.peek then -- a limit that shrank
     base[a.key], fixed[a.key] = after, ttl
   end
@@ -106,7 +106,9 @@ for key, ttl in pairs(fixed) do
   if not tent[key] then redis.call('SET', key, base[key], 'PX', ttl) end
 end
 for _, key in ipairs(order) do
-  if tent[key] then
+  if tent[key] and not tent[key][2] then
+    redis.call('SET', key, tent[key][1], 'KEEPTTL')
+  elseif tent[key] then
     redis.call('SET', key, tent[key][1], 'PX', tent[key][2])
   else
     local L = base[key]

@@ -3,8 +3,9 @@
 -- KEYS[1] start:current:previous, the start of the window in store time (µs since
 --         1600000000 s) and the counts of it and of the one before.
 -- ARGV    as window.lua's.
--- Returns {now, current, previous [, units]}, current after the decision, -1-current
---         where denied; now is the window's start if the clock has stepped back.
+-- Returns now, current, previous [, units], current after the decision, -1-current where
+--         denied; now is the window's start if the clock has stepped back. A string or an
+--         array as window.lua's.
 
 --@check
 local clock, units = now, 0
@@ -62,7 +63,9 @@ end
 return ok, units, now, cur + units, prev, 0, cur, prev, after, ttl
 
 --@reply
-return {now, ok and cur + units or -1 - cur, prev, units}
+local v = ok and cur + units or -1 - cur
+if now ~= clock then return {now, v, prev, units} end
+return t[1] .. ' ' .. t[2] .. ' ' .. v .. ' ' .. prev .. ' ' .. units
 
 --@peek
 return {now, ok and cur or -1 - cur, prev}
