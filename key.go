@@ -27,7 +27,8 @@ type Key struct {
 	kind   keyKind
 }
 
-// Text returns the key of a name: a user, a tenant, an API key. Any bytes will do.
+// Text returns the key of a name: a user, a tenant, an API key. Any bytes will do; those
+// of a slice are Text(string(b)).
 func Text(s string) Key { return Key{kind: textKey, text: s} }
 
 // Parts returns the key of several texts together. It is injective: Parts("a", "bc")
