@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"strings"
 	"sync"
@@ -239,64 +238,22 @@ func TestALimitThatGrowsKeepsItsKeysAliveLongEnough(t *testing.T) {
 	}
 }
 
-// dropper is a proxy that takes replies from the client while it drops.
-type dropper struct {
-	addr string
-	drop atomic.Bool
-}
-
-func newDropper(t *testing.T, to string) *dropper {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { l.Close() })
-	p := &dropper{addr: l.Addr().String()}
-	go func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				client.Close()
-				continue
-			}
-			go func() { io.Copy(server, client); server.Close() }()
-			go func() {
-				defer client.Close()
-				buf := make([]byte, 64<<10)
-				for {
-					n, err := server.Read(buf)
-					if err != nil {
-						return
-					}
-					if p.drop.Load() {
-						continue
-					}
-					if _, err := client.Write(buf[:n]); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
-	return p
-}
-
 func TestWhatMayHaveRunIsNotSentTwice(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Redis7, redistest.Options{})
-	proxy := newDropper(t, server.Addr)
-	s := open(t, Options{Addrs: []string{proxy.addr}})
+	proxy, err := faultproxy.New(server.Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	s := open(t, Options{Addrs: []string{proxy.Addr()}})
 	direct := open(t, Options{Addrs: []string{server.Addr}, Budget: patient})
 	limit := weir.PerHour(1_000_000).By(weir.FixedWindow)
 	ask := askOf("dropped", "a", limit, 1)
 	eventually(t, func() error { _, err := s.Take(ctx, ask); return err })
 	before := take(t, direct, askOf("dropped", "a", limit, 0)).Remaining
 	var sent atomic.Int64
-	proxy.drop.Store(true)
+	proxy.Set(faultproxy.Faults{Replies: faultproxy.Flow{Hole: true}})
 	var wg sync.WaitGroup
 	for range 20 {
 		wg.Go(func() {

@@ -20,12 +20,28 @@ type cutter struct {
 }
 
 func newCutter(t *testing.T, to string) *cutter {
+	p := &cutter{}
+	p.addr = proxy(t, to, func(client, server net.Conn) {
+		var doomed atomic.Bool
+		go pass(server, client, func(request []byte) bool {
+			if p.cut.Load() && bytes.Contains(request, []byte("EVAL")) {
+				doomed.Store(true)
+			}
+			return true
+		})
+		go pass(client, server, func([]byte) bool { return !doomed.Load() })
+	})
+	return p
+}
+
+// proxy hands each connection that it takes, with one of its own to the address, to serve.
+func proxy(t *testing.T, to string, serve func(client, server net.Conn)) (addr string) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { l.Close() })
-	p := &cutter{addr: l.Addr().String()}
 	go func() {
 		for {
 			client, err := l.Accept()
@@ -37,17 +53,10 @@ func newCutter(t *testing.T, to string) *cutter {
 				client.Close()
 				continue
 			}
-			var doomed atomic.Bool
-			go pass(server, client, func(request []byte) bool {
-				if p.cut.Load() && bytes.Contains(request, []byte("EVAL")) {
-					doomed.Store(true)
-				}
-				return true
-			})
-			go pass(client, server, func([]byte) bool { return !doomed.Load() })
+			serve(client, server)
 		}
 	}()
-	return p
+	return l.Addr().String()
 }
 
 // pass copies what comes from one end to the other while ok, and closes both at the end.
