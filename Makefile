@@ -25,7 +25,7 @@ backoffsim:
 simbench:
 	cd bench && go test ./simbench -count=1 -run '^TestTables$$' -timeout 90m -args -full
 
-# A real server beyond its capacity, with and without the limiter of package concurrency; two minutes.
+# A real server beyond its capacity, with and without the limiter of package concurrency; some ten minutes.
 .PHONY: overload
 overload:
 	cd bench && go run ./overload
