@@ -65,7 +65,8 @@ func clientOption(o Options) rueidis.ClientOption {
 		Dialer:            net.Dialer{Timeout: time.Second, KeepAlive: time.Second},
 	}
 	opt.ClusterOption.ShardsRefreshInterval = 5 * time.Second
-	opt.ClusterOption.MaxMovedRedirections = 2 // then run decides, which knows the budget
+	// One, then run decides, which knows the budget. At the second of a loop the client would make another connection.
+	opt.ClusterOption.MaxMovedRedirections = 1
 	if o.Master != "" {
 		opt.Sentinel = rueidis.SentinelOption{
 			MasterSet: o.Master, Username: o.SentinelUsername, Password: o.SentinelPassword, ClientName: o.ClientName,
