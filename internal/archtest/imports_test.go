@@ -54,6 +54,7 @@ var mayImport = map[string][]string{
 	// The service.
 	"server/rules":     {root},
 	"server/source":    {root, "server/rules"},
+	"server/stats":     {},
 	"server/rls":       {root, "server/rules", "lease"},
 	"server/preview":   {root, "server/rules"},
 	"server/httpcheck": {root, "server/rules", "clientip", "httplimit"},
