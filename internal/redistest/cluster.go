@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"weir.dev/weir/internal/testserver"
 )
 
 const slots = 16384
@@ -208,7 +210,7 @@ func (c *Cluster) FlushScripts() {
 
 func (c *Cluster) wait(what string, f func() error) {
 	c.tb.Helper()
-	if err := poll(f); err != nil {
+	if err := testserver.Poll(f); err != nil {
 		c.tb.Fatalf("redistest: waiting for %s: %v", what, err)
 	}
 }
@@ -217,7 +219,7 @@ func (c *Cluster) wait(what string, f func() error) {
 func (c *Cluster) running() []*Server {
 	var nodes []*Server
 	for _, node := range c.nodes {
-		if node.process.running() {
+		if node.process.Running() {
 			nodes = append(nodes, node)
 		}
 	}
@@ -226,7 +228,7 @@ func (c *Cluster) running() []*Server {
 
 func (c *Cluster) kill() {
 	for _, node := range c.nodes {
-		node.kill()
+		node.process.Kill()
 	}
 }
 
@@ -307,7 +309,7 @@ func (c *Cluster) join(v Version, masters int) error {
 	}
 	for i := masters; i < len(c.nodes); i++ {
 		// Refused until node i has met its master.
-		err := poll(func() error {
+		err := testserver.Poll(func() error {
 			_, err := c.nodes[i].Try("CLUSTER", "REPLICATE", c.ids[i%masters])
 			return err
 		})
@@ -315,7 +317,7 @@ func (c *Cluster) join(v Version, masters int) error {
 			return fmt.Errorf("node %d: %w", i, err)
 		}
 	}
-	return poll(c.ready)
+	return testserver.Poll(c.ready)
 }
 
 func addSlots(v Version, first, last int) []string {
@@ -375,7 +377,7 @@ func (c *Cluster) describe(members []member) (string, error) {
 	for i, node := range c.nodes {
 		m, known := seen[c.ids[i]]
 		switch {
-		case !node.process.running():
+		case !node.process.Running():
 			if len(m.ranges) > 0 {
 				return "", fmt.Errorf("node %d is down and holds slots %v", i, m.ranges)
 			}

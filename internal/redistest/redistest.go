@@ -18,6 +18,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"weir.dev/weir/internal/testserver"
 )
 
 // Options say what a server does beyond answering on its port. The zero value is a server without TLS or password.
@@ -36,10 +38,11 @@ type Server struct {
 	TLS      *tls.Config // trusts this server and no other; nil without TLS
 	CACert   string      // path of the PEM file with the certificate that TLS trusts, or ""
 
-	*process
-	tb     testing.TB
-	shared bool
-	admin  login
+	process *testserver.Process
+	busPort int // of a cluster node
+	tb      testing.TB
+	shared  bool
+	admin   login
 }
 
 type login struct{ user, password string }
@@ -51,7 +54,7 @@ func Start(tb testing.TB, v Version, o Options) *Server {
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
-	tb.Cleanup(s.kill)
+	tb.Cleanup(s.process.Kill)
 	s.tb = tb
 	return s
 }
@@ -93,24 +96,24 @@ func (s *Server) Info(section, field string) string {
 }
 
 // Pause stops the server's process (SIGSTOP): its connections stay open and nothing answers, as in a hang or a partition.
-func (s *Server) Pause() { s.tb.Helper(); s.mustOwn("pause"); s.must(s.pause()) }
+func (s *Server) Pause() { s.tb.Helper(); s.mustOwn("pause"); s.must(s.process.Pause()) }
 
 // Resume lets a paused server go on (SIGCONT). It first works off what arrived meanwhile.
-func (s *Server) Resume() { s.tb.Helper(); s.mustOwn("resume"); s.must(s.resume()) }
+func (s *Server) Resume() { s.tb.Helper(); s.mustOwn("resume"); s.must(s.process.Resume()) }
 
 // Kill ends the server at once (SIGKILL), as a crash does: its connections break and what it held is lost.
-func (s *Server) Kill() { s.tb.Helper(); s.mustOwn("kill"); s.kill() }
+func (s *Server) Kill() { s.tb.Helper(); s.mustOwn("kill"); s.process.Kill() }
 
 // Restart starts the server again, killing it first if it runs, on the same port and without its data, and waits until it
 // answers. A cluster node keeps its identity and its slots.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.mustOwn("restart")
-	s.kill()
-	s.must(poll(func() error {
+	s.process.Kill()
+	s.must(testserver.Poll(func() error {
 		err := s.boot()
 		if err != nil && !portTaken(err) {
-			return permanent{err}
+			return testserver.Permanent{Err: err}
 		}
 		return err // somebody uses the port just now, as the near end of a connection
 	}))
@@ -135,14 +138,15 @@ func start(v Version, o Options, dir string) (*Server, error) {
 	return onFreePort(v, func(path string, port, busPort int) (*Server, error) {
 		s := &Server{
 			Addr:    fmt.Sprintf("127.0.0.1:%d", port),
-			process: &process{path: path, dir: dir, busPort: busPort},
+			process: &testserver.Process{Path: path, Args: []string{"-"}, Dir: dir},
+			busPort: busPort,
 		}
 		lines, err := s.configure(v, o, port)
 		if err != nil {
 			return nil, err
 		}
 		config := strings.Join(lines, "\n") + "\n"
-		s.config = strings.ReplaceAll(config, busPortMark, fmt.Sprint(busPort))
+		s.process.Input = strings.ReplaceAll(config, busPortMark, fmt.Sprint(busPort))
 		return s, s.boot()
 	})
 }
@@ -176,7 +180,7 @@ func onFreePort(v Version, launch func(path string, port, busPort int) (*Server,
 // configure returns the lines of redis.conf, and sets what a client must know about the server.
 func (s *Server) configure(v Version, o Options, port int) ([]string, error) {
 	lines := []string{
-		"bind 127.0.0.1", "dir " + s.dir, "save \"\"", "appendonly no",
+		"bind 127.0.0.1", "dir " + s.process.Dir, "save \"\"", "appendonly no",
 		"repl-diskless-sync yes", "repl-diskless-sync-delay 0", "repl-ping-replica-period 1",
 	}
 	if v != Redis62 { // which allows DEBUG to everybody and refuses the line
@@ -186,7 +190,7 @@ func (s *Server) configure(v Version, o Options, port int) ([]string, error) {
 		if v != Redis7 {
 			return nil, fmt.Errorf("%v here is built without TLS: use Redis7", v)
 		}
-		pair, err := newCertificate(s.dir)
+		pair, err := newCertificate(s.process.Dir)
 		if err != nil {
 			return nil, err
 		}
@@ -213,28 +217,28 @@ func (s *Server) configure(v Version, o Options, port int) ([]string, error) {
 
 // boot starts the process and waits until it answers.
 func (s *Server) boot() error {
-	if err := s.run(); err != nil {
+	if err := s.process.Start(); err != nil {
 		return err
 	}
-	err := poll(func() error {
-		if !s.running() {
-			return permanent{fmt.Errorf("the server ended; its last lines are:\n%s", s.log())}
+	err := testserver.Poll(func() error {
+		if !s.process.Running() {
+			return testserver.Permanent{Err: fmt.Errorf("the server ended; its last lines are:\n%s", s.process.Output())}
 		}
 		info, err := s.Try("INFO", "server")
 		if err != nil {
 			return err
 		}
 		// A port that was taken meanwhile is answered by somebody else's server.
-		if got, want := infoField(fmt.Sprint(info), "process_id"), fmt.Sprint(s.pid()); got != want {
+		if got, want := infoField(fmt.Sprint(info), "process_id"), fmt.Sprint(s.process.PID()); got != want {
 			return fmt.Errorf("process %s answers on %s, want %s", got, s.Addr, want)
 		}
 		return nil
 	})
 	if err != nil {
-		s.kill()
+		s.process.Kill()
 	}
-	if final := (permanent{}); errors.As(err, &final) {
-		return final.error
+	if final := (testserver.Permanent{}); errors.As(err, &final) {
+		return final.Err
 	}
 	return err
 }
@@ -295,7 +299,7 @@ func Run(m *testing.M) int {
 	defer shared.mu.Unlock()
 	for _, s := range shared.servers {
 		if s.err == nil {
-			s.value.kill()
+			s.value.process.Kill()
 		}
 	}
 	for _, c := range shared.clusters {

@@ -10,6 +10,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"weir.dev/weir/internal/testserver"
 )
 
 func TestMain(m *testing.M) {
@@ -208,7 +210,7 @@ func TestKilledTestProcessLeavesNoServer(t *testing.T) {
 	if !wasThere {
 		t.Fatalf("the child's server, %q, did not answer", addr)
 	}
-	err = poll(func() error {
+	err = testserver.Poll(func() error {
 		if answers(addr) {
 			return fmt.Errorf("%s still listens", addr)
 		}

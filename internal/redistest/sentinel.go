@@ -5,6 +5,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"weir.dev/weir/internal/testserver"
 )
 
 // Sentinel is a master with one replica, watched by sentinels.
@@ -37,7 +39,7 @@ func StartSentinel(tb testing.TB, v Version, sentinels int) *Sentinel {
 		if err != nil {
 			tb.Fatalf("redistest: sentinel: %v", err)
 		}
-		tb.Cleanup(sentinel.kill)
+		tb.Cleanup(sentinel.process.Kill)
 		sentinel.tb = tb
 		s.Sentinels = append(s.Sentinels, sentinel)
 	}
@@ -117,7 +119,7 @@ func (s *Sentinel) successor(old *Server) *Server {
 func (s *Sentinel) master() (*Server, error) {
 	var addr string
 	for _, sentinel := range s.Sentinels {
-		if !sentinel.running() {
+		if !sentinel.process.Running() {
 			continue
 		}
 		reply, err := sentinel.Try("SENTINEL", "GET-MASTER-ADDR-BY-NAME", s.MasterName)
@@ -155,7 +157,7 @@ func (s *Server) wantReplication(field, want string) error {
 
 func (s *Sentinel) wait(what string, f func() error) {
 	s.tb.Helper()
-	if err := poll(f); err != nil {
+	if err := testserver.Poll(f); err != nil {
 		s.tb.Fatalf("redistest: waiting for %s: %v", what, err)
 	}
 }
@@ -174,7 +176,7 @@ func startSentinel(v Version, name, master, dir string, quorum int) (*Server, er
 		}
 		s := &Server{
 			Addr:    fmt.Sprintf("127.0.0.1:%d", port),
-			process: &process{path: path, dir: dir, args: []string{file, "--sentinel"}},
+			process: &testserver.Process{Path: path, Dir: dir, Args: []string{file, "--sentinel"}},
 		}
 		return s, s.boot()
 	})

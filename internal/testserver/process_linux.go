@@ -1,4 +1,4 @@
-package redistest
+package testserver
 
 import (
 	"os/exec"
