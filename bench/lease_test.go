@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
-	"fmt"
+	"encoding/json"
+	"flag"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -12,40 +14,62 @@ import (
 	"time"
 
 	"weir.dev/weir"
-	"weir.dev/weir/internal/redistest"
 	"weir.dev/weir/lease"
 	"weir.dev/weir/memstore"
-	"weir.dev/weir/redisstore"
 )
 
 // The processes of the simulation: shares of the traffic, the largest ten times the
 // smallest.
 var shares = []float64{0.30, 0.22, 0.15, 0.11, 0.08, 0.06, 0.05, 0.03}
 
+var results = flag.String("results", "", "write what the leases saved to this file, as JSON")
+
+// leaseFigure is what one simulation measured beside what it should.
+type leaseFigure struct {
+	Figure, Load      string
+	Calls, MostCalls  float64 // a request
+	Ideal, LeastIdeal float64 // admitted, of what one limiter would have
+	Over, Bound       float64 // units
+}
+
 // TestLeasesSaveCalls simulates, in virtual time, eight processes that lease blocks of up
 // to 50 of one limit, each with callers who come at random.
 func TestLeasesSaveCalls(t *testing.T) {
+	var figures []leaseFigure
 	for _, tt := range []struct {
-		name       string
-		load       float64 // asked, as a multiple of the limit
-		mostCalls  float64 // a request
-		leastIdeal float64 // admitted, of what one limiter would have
+		figure, name string
+		load         float64 // asked, as a multiple of the limit
+		mostCalls    float64
+		leastIdeal   float64
 	}{
-		{"0.8 times the limit", 0.8, 0.05, 0.99},
-		{"twice the limit", 2, 0.20, 0.99},
+		{"P9", "0.8 times the limit", 0.8, 0.05, 0.99},
+		{"P10", "twice the limit", 2, 0.20, 0.99},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := leaseSimulation{limit: weir.PerSecond(10_000), load: tt.load, opts: lease.Options{Block: 50, Instances: len(shares)}}
 				s.run(t, 4*time.Second)
-				calls, ideal := s.callsPerRequest(), s.idealShare()
-				over, bound := s.overshoot(), lease.Bound(s.limit, s.opts)
-				t.Logf("%.4f calls a request, %.4f of the ideal admitted, %.1f units over the limit of at most %d, least served process %.3f", calls, ideal, over, bound, s.leastServed())
-				if calls > tt.mostCalls || ideal < tt.leastIdeal || over > float64(bound) {
-					t.Errorf("got %.4f calls a request, %.4f of the ideal, %.1f units over; want at most %v, at least %v, at most %d", calls, ideal, over, tt.mostCalls, tt.leastIdeal, bound)
+				f := leaseFigure{
+					Figure: tt.figure, Load: tt.name, Calls: s.callsPerRequest(), MostCalls: tt.mostCalls, Ideal: s.idealShare(), LeastIdeal: tt.leastIdeal,
+					Over: s.overshoot(), Bound: float64(lease.Bound(s.limit, s.opts)),
 				}
+				t.Logf("%+v, least served process %.3f", f, s.leastServed())
+				if f.Calls > f.MostCalls || f.Ideal < f.LeastIdeal || f.Over > f.Bound {
+					t.Errorf("got %.4f calls a request, %.4f of the ideal, %.1f units over; want at most %v, at least %v, at most %v", f.Calls, f.Ideal, f.Over, f.MostCalls, f.LeastIdeal, f.Bound)
+				}
+				figures = append(figures, f)
 			})
 		})
+	}
+	if *results == "" {
+		return
+	}
+	text, err := json.Marshal(figures)
+	if err == nil {
+		err = os.WriteFile(*results, text, 0o600)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 
@@ -154,54 +178,4 @@ func (s *leaseSimulation) overshoot() float64 {
 		worst = max(worst, ahead-burst)
 	}
 	return worst
-}
-
-// BenchmarkCombining asks about one hot key of a real Redis, direct and with callers
-// combined, in turn, and reports the best rates and their ratio.
-func BenchmarkCombining(b *testing.B) {
-	server := redistest.Start(b, redistest.Redis7, redistest.Options{})
-	redis, err := redisstore.New(redisstore.Options{Addrs: []string{server.Addr}, Budget: 5 * time.Second})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer redis.Close()
-	tier, err := lease.New(redis, lease.Options{Budget: 5 * time.Second})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer tier.Close()
-	for _, goroutines := range []int{50, 500} {
-		b.Run(fmt.Sprintf("%d-goroutines", goroutines), func(b *testing.B) {
-			var direct, combined float64
-			for b.Loop() {
-				for range 3 {
-					direct = max(direct, askHot(b, redis, goroutines, 30*goroutines))
-					combined = max(combined, askHot(b, tier, goroutines, 30*goroutines))
-				}
-			}
-			b.ReportMetric(direct, "direct/s")
-			b.ReportMetric(combined, "combined/s")
-			b.ReportMetric(combined/direct, "ratio")
-		})
-	}
-}
-
-// askHot asks n questions about one key from several goroutines, and returns how many a
-// second. All are admitted.
-func askHot(b *testing.B, store weir.Store, goroutines, n int) float64 {
-	ask := weir.Ask{Name: "hot", Key: weir.Text("acme"), Limit: weir.PerSecond(1_000_000).Burst(1 << 31), Cost: 1}
-	start := time.Now()
-	var all sync.WaitGroup
-	for range goroutines {
-		all.Go(func() {
-			for range n / goroutines {
-				if d, err := store.Take(context.Background(), ask); err != nil || !d.Allowed {
-					b.Errorf("got %+v and the error %v, want allowed", d, err)
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
-	return float64(n) / time.Since(start).Seconds()
 }

@@ -54,6 +54,8 @@ var figures = []struct {
 	{[]string{"P3", "P4", "P5"}, clients},
 	{[]string{"P6"}, oneGoroutine},
 	{[]string{"P7"}, hotKey},
+	{[]string{"P8"}, combining},
+	{[]string{"P9", "P10"}, leases},
 	{[]string{"P11"}, keyBytes},
 	{[]string{"P12"}, logs},
 	{[]string{"P13"}, memoryTime},
