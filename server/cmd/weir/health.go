@@ -1,0 +1,85 @@
+package main
+
+import (
+	"net/http"
+	"sync"
+
+	"google.golang.org/grpc/health"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"weir.dev/weir/server/rls"
+)
+
+// healthNames are the names under which proxies are told to check the service. A check of
+// a name that is not known takes it out of use for ever.
+var healthNames = []string{"", "ratelimit", rls.ServiceName}
+
+// What must be well for the service to be healthy.
+const (
+	rulesLoaded  = "rules"
+	storeReached = "store"
+	notDraining  = "draining"
+)
+
+// checks answers health checks, over gRPC and HTTP alike: healthy while nothing that must
+// be well is ill.
+type checks struct {
+	grpc    *health.Server
+	illCode int // of HTTP
+	mu      sync.Mutex
+	ill     map[string]bool
+}
+
+// newChecks returns checks for which the parts are ill until they are set well.
+func newChecks(illCode int, parts ...string) *checks {
+	c := &checks{grpc: health.NewServer(), illCode: illCode, ill: make(map[string]bool)}
+	for _, part := range parts {
+		c.ill[part] = true
+	}
+	c.tell()
+	return c
+}
+
+// set says whether a part is well.
+func (c *checks) set(part string, well bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := len(c.ill)
+	if well {
+		delete(c.ill, part)
+	} else {
+		c.ill[part] = true
+	}
+	if len(c.ill) != before {
+		c.tell()
+	}
+}
+
+// tell brings what gRPC answers up to date.
+func (c *checks) tell() {
+	status := healthpb.HealthCheckResponse_SERVING
+	if len(c.ill) > 0 {
+		status = healthpb.HealthCheckResponse_NOT_SERVING
+	}
+	for _, name := range healthNames {
+		c.grpc.SetServingStatus(name, status)
+	}
+}
+
+// drain makes the service ill for good.
+func (c *checks) drain() {
+	c.set(notDraining, false)
+	c.grpc.Shutdown()
+}
+
+// ServeHTTP answers 200 and "OK", or the code for ill.
+func (c *checks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	c.mu.Lock()
+	ill := len(c.ill) > 0
+	c.mu.Unlock()
+	if ill {
+		http.Error(w, "not serving", c.illCode)
+		return
+	}
+	w.Write([]byte("OK"))
+}
