@@ -58,6 +58,11 @@ func Addr(a netip.Addr) Key {
 // IsZero reports whether k is the zero Key, which stands for nobody.
 func (k Key) IsZero() bool { return k.kind == noKey }
 
+// Text returns the text of a key that the function Text made, and false for every other
+// key. It is for stores whose keys others write too, as text; whoever logs it logs what a
+// client sent.
+func (k Key) Text() (string, bool) { return k.text, k.kind == textKey }
+
 // String returns the key as stores that keep text write it: the text itself if it is
 // 1 to 64 of A-Z a-z 0-9 . _ -, an address behind "@", anything else as "~" and the
 // first 128 bits of the SHA-256 of its length-prefixed parts in hexadecimal. It is

@@ -49,6 +49,23 @@ func TestKeysOfDifferentClientsNeverMeet(t *testing.T) {
 	}
 }
 
+func TestOnlyAKeyOfTextHasAText(t *testing.T) {
+	t.Parallel()
+	for _, s := range odd {
+		if got, ok := weir.Text(s).Text(); got != s || !ok {
+			t.Errorf("the text of Text(%.20q): got %.20q, %v", s, got, ok)
+		}
+		if _, ok := weir.Parts(s).Text(); ok {
+			t.Errorf("Parts(%.20q) has a text, want none", s)
+		}
+	}
+	for _, k := range []weir.Key{{}, weir.Addr(netip.MustParseAddr("::1"))} {
+		if _, ok := k.Text(); ok {
+			t.Errorf("%q has a text, want none", k)
+		}
+	}
+}
+
 func TestAKeyIsSafeToWriteAnywhere(t *testing.T) {
 	t.Parallel()
 	safe := regexp.MustCompile(`^[A-Za-z0-9._:@~-]{1,64}$`)

@@ -27,6 +27,7 @@ const (
 // cannot decide.
 type Options struct {
 	Shadow    bool        // count and decide, but let everything pass
+	Alone     bool        // in TakeAll: neither hold the other charges back nor be held back by them; it still denies
 	Fallback  Store       // asked when the store cannot decide, usually a memstore
 	Instances int         // with Fallback, required: how many processes share the limit; each has 1/Instances of it there
 	OnFailure FailureMode // when nothing decides

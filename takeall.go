@@ -23,16 +23,21 @@ func (l *Limiter) For(key Key, cost int64) Charge {
 }
 
 func (c Charge) ask() Ask {
-	return Ask{Name: c.core.name, Key: c.key, Limit: c.limit, Cost: c.cost, Alone: c.core.opts.Shadow}
+	return Ask{Name: c.core.name, Key: c.key, Limit: c.limit, Cost: c.cost, Alone: c.alone()}
 }
 
+// alone reports whether the charge is no part of all or none.
+func (c Charge) alone() bool { return c.core.opts.Shadow || c.core.opts.Alone }
+
 // TakeAll takes all the charges, or none: a refusal by one limit charges no other.
-// Limiters in shadow are charged by themselves; they neither refuse nor are held back.
+// Limiters in shadow, and those that are Alone, are charged by themselves; they neither
+// hold the others back nor are held back. One that is Alone denies nevertheless.
 //
 // each[i] answers charges[i]. binding is the answer to pass on: of the denied the one
 // to wait for longest, else the longest Delay, else the fewest Remaining. Charges to
 // one store are one question to it; between stores, what the others took is given back
-// when one denies. The error says that nothing could decide, and then nothing is taken.
+// when one denies. The error says that nothing could decide, and then nothing is taken
+// but by those who are by themselves.
 func TakeAll(ctx context.Context, charges ...Charge) (binding Decision, each []Decision, err error) {
 	if err := validate(charges); err != nil {
 		return Decision{}, nil, err
@@ -40,11 +45,10 @@ func TakeAll(ctx context.Context, charges ...Charge) (binding Decision, each []D
 	start := time.Now()
 	each = make([]Decision, len(charges))
 	errs := askAll(ctx, charges, each)
-	enforce := func(i int) bool { return !charges[i].core.opts.Shadow }
 	refused := false
-	for i := range each {
-		refused = refused || enforce(i) && !each[i].Allowed
-		if errs[i] != nil && enforce(i) {
+	for i, c := range charges {
+		refused = refused || !c.alone() && !each[i].Allowed
+		if errs[i] != nil && !c.core.opts.Shadow {
 			err = errors.Join(err, errs[i])
 		}
 	}
@@ -126,10 +130,11 @@ func askAll(ctx context.Context, charges []Charge, each []Decision) (errs []erro
 	return errs
 }
 
-// holdBack gives back what the enforcing charges took, since one of them was refused.
+// holdBack gives back what the charges that are not alone took, since one of them was
+// refused.
 func holdBack(ctx context.Context, charges []Charge, each []Decision) {
 	for i, c := range charges {
-		if c.core.opts.Shadow || each[i].Taken == 0 {
+		if c.alone() || each[i].Taken == 0 {
 			continue
 		}
 		l := Limiter{core: c.core, limit: c.limit}

@@ -56,6 +56,40 @@ func TestShadowNeitherHoldsBackNorIsHeldBack(t *testing.T) {
 	}
 }
 
+func TestOneThatIsAloneDeniesButHoldsNobodyBack(t *testing.T) {
+	t.Parallel()
+	one := memory(t)
+	for _, other := range []weir.Store{one, memory(t)} { // one question, or two stores
+		wide, _ := weir.New(one, "wide-alone", weir.PerHour(100), weir.Options{Alone: true})
+		narrow, _ := weir.New(other, "narrow-alone", weir.PerHour(1), weir.Options{Alone: true})
+		bound, _ := weir.New(other, "all-or-none", weir.PerHour(2), weir.Options{})
+		for _, l := range []*weir.Limiter{wide, narrow, bound} {
+			l.Reset(ctx, alice)
+		}
+		for i, want := range []struct {
+			allowed bool
+			taken   [3]int64 // wide, narrow, bound
+		}{{true, [3]int64{1, 1, 1}}, {false, [3]int64{1, 0, 1}}, {false, [3]int64{1, 0, 0}}} {
+			d, each, err := weir.TakeAll(ctx, wide.For(alice, 1), narrow.For(alice, 1), bound.For(alice, 1))
+			taken := [3]int64{each[0].Taken, each[1].Taken, each[2].Taken}
+			if err != nil || d.Allowed != want.allowed || taken != want.taken {
+				t.Errorf("question %d: got %+v, %v, taken %v; want %+v", i, d, err, taken, want)
+			}
+		}
+	}
+}
+
+func TestFailureOfOneThatIsAloneLeavesTheOthersCharged(t *testing.T) {
+	t.Parallel()
+	up := memory(t)
+	away, _ := weir.New(awayStore{err: errAway}, "away", weir.PerHour(5), weir.Options{Alone: true})
+	other, _ := weir.New(up, "other", weir.PerHour(5), weir.Options{})
+	d, each, err := weir.TakeAll(ctx, other.For(alice, 1), away.For(alice, 1))
+	if err == nil || d.Allowed || each[0].Taken != 1 || each[1].Allowed {
+		t.Errorf("got %+v, %+v, %v; want an error, and the other charged", d, each, err)
+	}
+}
+
 func TestBindingAnswerIsTheOneToPassOn(t *testing.T) {
 	t.Parallel()
 	store := memory(t)
