@@ -51,8 +51,8 @@ func combining(b *bench) ([]row, error) {
 // askHot is one run about a key of its own, which begins full. To wrong it adds by how
 // much what the store has counted differs from what the callers were told.
 func (b *bench) askHot(store, redis weir.Store, goroutines int, wrong *atomic.Int64) (sample, error) {
-	const burst = weir.MaxUnits
-	ask := weir.Ask{Name: "hot", Key: weir.Text(fmt.Sprint("acme", time.Now().UnixNano())), Limit: weir.Per(1, 24*time.Hour).Burst(burst), Cost: 1}
+	const most = weir.MaxUnits // a window, in which nothing comes back meanwhile
+	ask := weir.Ask{Name: "hot", Key: weir.Text(fmt.Sprint("acme", time.Now().UnixNano())), Limit: weir.Per(most, 24*time.Hour).By(weir.FixedWindow), Cost: 1}
 	var admitted atomic.Int64
 	s, err := b.load(goroutines, b.slice, []int{0}, func(ctx context.Context, _ int) error {
 		d, err := store.Take(ctx, ask)
@@ -71,7 +71,7 @@ func (b *bench) askHot(store, redis weir.Store, goroutines int, wrong *atomic.In
 	if err != nil {
 		return nil, err
 	}
-	if n := burst - left.Remaining - admitted.Load(); n != 0 {
+	if n := most - left.Remaining - admitted.Load(); n != 0 {
 		wrong.Add(max(n, -n))
 	}
 	return s, nil
