@@ -14,8 +14,9 @@ import (
 // A link is the way to the servers: the client, once there is one, and the rules of
 // what is sent again.
 type link struct {
-	opts  rueidis.ClientOption
-	nodes *nodes
+	opts   rueidis.ClientOption
+	nodes  *nodes
+	losses losses
 
 	mu      sync.RWMutex
 	client  rueidis.Client
@@ -41,6 +42,7 @@ const firstWait, longestWait = 2 * time.Millisecond, 8 * time.Millisecond
 func newLink(o Options) *link {
 	l := &link{opts: clientOption(o), nodes: newNodes(o)}
 	l.nodes.watch(&l.opts)
+	l.losses.off = o.RESP2
 	l.mu.Lock()
 	l.connect()
 	l.mu.Unlock()
@@ -209,6 +211,7 @@ func (l *link) run(b *budget, sc script, keys, args []string) (reply rueidis.Red
 		return reply, err
 	}
 	l.nodes.refresh(client, b.started)
+	l.losses.refresh(client, l.nodes, b.started)
 	if e := l.reach(b, n, client, keys[0]); e != nil {
 		return reply, e
 	}
@@ -289,6 +292,7 @@ func (l *link) send(b *budget, calls []*call) {
 		return
 	}
 	l.nodes.refresh(client, b.started)
+	l.losses.refresh(client, l.nodes, b.started)
 	l.sendReached(b, client, calls)
 }
 

@@ -19,6 +19,7 @@ type Node struct {
 	InFlight int   // questions that wait for it
 	Opened   int64 // how often it has become Avoided
 	Failures map[Class]int64
+	Lost     Losses
 }
 
 // node is a server that questions go to.
@@ -26,6 +27,7 @@ type node struct {
 	addr string
 	breaker
 	failures sync.Map // Class to *atomic.Int64
+	tally    tally
 
 	reached atomic.Bool // a connection to it stands: see reach
 	attempt *attempt    // to connect, while it lasts; under the breaker's lock, as is
@@ -139,19 +141,26 @@ func (n *nodes) read(reply []rueidis.RedisMessage) {
 	}
 }
 
+// all returns the nodes, in no order.
+func (n *nodes) all() []*node {
+	m := n.current.Load()
+	if m == nil {
+		return []*node{n.one}
+	}
+	all := make([]*node, 0, len(m.nodes))
+	for _, owner := range m.nodes {
+		all = append(all, owner)
+	}
+	return all
+}
+
 // list returns the nodes as they are, by address.
 func (n *nodes) list() []Node {
-	all := []*node{n.one}
-	if m := n.current.Load(); m != nil {
-		all = all[:0]
-		for _, owner := range m.nodes {
-			all = append(all, owner)
-		}
-	}
+	all := n.all()
 	list := make([]Node, 0, len(all))
 	for _, o := range all {
 		o.mu.Lock()
-		seen := Node{Addr: o.addr, State: o.state, InFlight: o.inFlight, Opened: o.opened, Failures: map[Class]int64{}}
+		seen := Node{Addr: o.addr, State: o.state, InFlight: o.inFlight, Opened: o.opened, Failures: map[Class]int64{}, Lost: o.tally.get()}
 		o.mu.Unlock()
 		o.failures.Range(func(class, count any) bool {
 			seen.Failures[class.(Class)] = count.(*atomic.Int64).Load()

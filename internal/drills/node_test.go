@@ -92,6 +92,16 @@ func stateLost(s *stage) {
 	}
 	evicted := evictSome(s, cluster.Node(0))
 	c.rest(2*time.Second, 300*time.Millisecond)
+	for _, h := range c.halves {
+		s.eventually("a metric that tells all flushes and evictions", func() bool {
+			var told redisstore.Losses
+			for _, node := range h.store.Nodes() {
+				told.Flushed += node.Lost.Flushed
+				told.Evicted += node.Lost.Evicted
+			}
+			return told.Flushed >= 3*flushes && told.Evicted >= evicted
+		})
+	}
 	all := c.stop()
 	var lost int64
 	s.sum(all.central(), func(calls history, name string) int64 {
