@@ -63,21 +63,27 @@ type Store struct {
 // New returns a store, and begins to connect in the background: a server that is away
 // makes questions fail, not New. The error names every option that is wrong.
 func New(opts Options) (*Store, error) {
-	if err := opts.validate(); err != nil {
-		return nil, err
+	if err := opts.faults(); err != nil {
+		return nil, fmt.Errorf("redisstore.New: %w", err)
 	}
-	if opts.Budget == 0 {
-		opts.Budget = DefaultBudget
-	}
-	if opts.ClientName == "" {
-		opts.ClientName = "weir"
-	}
+	opts = opts.withDefaults()
 	s := &Store{opts: opts, args: make(map[question][]string)}
 	s.link = newLink(opts)
 	return s, nil
 }
 
-func (o Options) validate() error {
+func (o Options) withDefaults() Options {
+	if o.Budget == 0 {
+		o.Budget = DefaultBudget
+	}
+	if o.ClientName == "" {
+		o.ClientName = "weir"
+	}
+	return o
+}
+
+// faults returns an error that names every option that is wrong, or nil.
+func (o Options) faults() error {
 	var errs []error
 	if len(o.Addrs) == 0 {
 		errs = append(errs, errors.New("no address: write host:port"))
@@ -105,10 +111,7 @@ func (o Options) validate() error {
 	if o.Master == "" && (o.SentinelUsername != "" || o.SentinelPassword != "") {
 		errs = append(errs, errors.New("credentials for Sentinels without a Master"))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("redisstore.New: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // Close ends the connections. Questions in flight and later ones fail.

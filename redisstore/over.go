@@ -1,0 +1,107 @@
+package redisstore
+
+import (
+	"hash/maphash"
+	"math/bits"
+	"sync"
+)
+
+// overSet remembers which counters are over which limits until their windows end. It
+// holds hashes under seeds of its own, so it is of a fixed size and no client can make
+// keys that collide. The limit is in the hash: a counter over a low limit says nothing of
+// a higher one. The methods that a question calls are those of no set at all for nil.
+type overSet struct {
+	seeds   [2]maphash.Seed
+	mu      [64]sync.Mutex // of buckets, by their index modulo 64
+	buckets []overBucket
+}
+
+// overBucket is 4 places of 24 bytes, one and a half cache lines.
+type overBucket [4]struct {
+	hi, lo uint64
+	end    int64 // Unix seconds
+}
+
+const overBucketBytes = 4 * 24
+
+func newOverSet(bytes int64) *overSet {
+	return &overSet{
+		seeds:   [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
+		buckets: make([]overBucket, max(bytes/overBucketBytes, 1)),
+	}
+}
+
+// locate returns the bucket of a hit, locked, and the hash.
+func (s *overSet) locate(h *hit) (bucket *overBucket, unlock func(), hi, lo uint64) {
+	type limited struct {
+		key           string
+		units, period int64
+	}
+	l := limited{h.key, h.ask.Limit.Units(), h.window.End - h.window.Start}
+	hi, lo = maphash.Comparable(s.seeds[0], l), maphash.Comparable(s.seeds[1], l)
+	at, _ := bits.Mul64(hi, uint64(len(s.buckets)))
+	mu := &s.mu[at%uint64(len(s.mu))]
+	mu.Lock()
+	return &s.buckets[at], mu.Unlock, hi, lo
+}
+
+// has reports whether the counter of a hit is over its limit at a time in µs.
+func (s *overSet) has(h *hit, at int64) bool {
+	if s == nil {
+		return false
+	}
+	bucket, unlock, hi, lo := s.locate(h)
+	defer unlock()
+	for _, p := range bucket {
+		if p.hi == hi && p.lo == lo && at/1_000_000 < p.end {
+			return true
+		}
+	}
+	return false
+}
+
+// add remembers that the counter of a hit is over its limit, in place of the counter of
+// the bucket whose window ends first.
+func (s *overSet) add(h *hit) {
+	if s == nil {
+		return
+	}
+	bucket, unlock, hi, lo := s.locate(h)
+	defer unlock()
+	first := 0
+	for i, p := range bucket {
+		if p.hi == hi && p.lo == lo {
+			first = i
+			break
+		}
+		if p.end < bucket[first].end {
+			first = i
+		}
+	}
+	bucket[first].hi, bucket[first].lo, bucket[first].end = hi, lo, h.window.End
+}
+
+// remove forgets the counter of a hit under its limit.
+func (s *overSet) remove(h *hit) {
+	if s == nil {
+		return
+	}
+	bucket, unlock, hi, lo := s.locate(h)
+	defer unlock()
+	for i, p := range bucket {
+		if p.hi == hi && p.lo == lo {
+			bucket[i].end = 0
+		}
+	}
+}
+
+// clear forgets all.
+func (s *overSet) clear() {
+	for i := range s.mu {
+		s.mu[i].Lock()
+		for at := i; at < len(s.buckets); at += len(s.mu) {
+			s.buckets[at] = overBucket{}
+		}
+		s.mu[i].Unlock()
+	}
+}
