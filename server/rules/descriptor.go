@@ -17,9 +17,11 @@ const maxCovering = 200
 type level struct {
 	depth         int
 	path          string
+	entries       []Entry
 	shared        []string
 	valueToMetric []bool
-	policy        said // the nearest above
+	policy        said             // the nearest above
+	seen          map[string]Fault // what is at the level, by the name that the original gives it, and where
 }
 
 // children reads the list of descriptors below n.
@@ -28,21 +30,21 @@ func (p *parser) children(n *node, at level, list field) {
 		p.faultf(list.key, "descriptors nest deeper than %d levels: write fewer", maxLevels)
 		return
 	}
-	seen := map[string]*yaml.Node{} // by the name that the original gives a level
 	for _, item := range p.list(list.value, "descriptors") {
 		all, ok := p.known(item, inDescriptor)
 		if !ok {
 			continue
 		}
 		e := p.entry(item, all)
-		name := e.Key
-		if e.Value != "" {
-			name += "_" + e.Value
-		}
-		if before, twice := seen[name]; twice && e.Key != "" {
+		name := e.joined()
+		before, twice := at.seen[name]
+		switch {
+		case twice && e.Key != "" && before.File != p.file:
+			p.faultf(item, "the descriptor %s is in %s already, line %d: write it once, with all limits (limits:)", short(name), before.File, before.Line)
+		case twice && e.Key != "":
 			p.faultf(item, "the descriptor %s is here twice, first in line %d: write it once, with all limits (limits:)", short(name), before.Line)
-		} else {
-			seen[name] = follow(item)
+		default:
+			at.seen[name] = p.place(follow(item))
 		}
 		p.descriptor(n, at, e, all)
 	}
@@ -71,7 +73,8 @@ func (p *parser) entry(item *yaml.Node, all map[string]field) (e Entry) {
 func (p *parser) descriptor(parent *node, at level, e Entry, all map[string]field) {
 	n := &node{name: step(e.Key, e.Value)}
 	p.put(parent, e, n, all)
-	below := level{depth: at.depth + 1, path: join(at.path, n.name), policy: p.policyOf(all, at.policy)}
+	below := level{depth: at.depth + 1, path: join(at.path, n.name), policy: p.policyOf(all, at.policy), seen: map[string]Fault{}}
+	below.entries = append(at.entries[:at.depth:at.depth], e)
 	below.valueToMetric = append(at.valueToMetric[:at.depth:at.depth], p.flagOf(all, "value_to_metric"))
 	below.shared = append(at.shared[:at.depth:at.depth], p.sharedPattern(e, all))
 
@@ -80,10 +83,13 @@ func (p *parser) descriptor(parent *node, at level, e Entry, all map[string]fiel
 	r := p.rule(all, below.policy)
 	limited := len(r.Limits) > 0 || r.Unlimited
 	if limited || leaf {
-		r.Domain, r.Path = p.domain, below.path
+		r.Domain, r.Path, r.Levels = p.domain, below.path, below.entries
 		r.Shared, r.ValueToMetric = below.shared, below.valueToMetric
 		for i := range r.Limits {
 			r.Limits[i].StateName = stateName(r.Domain, r.Path, i)
+			if c := r.Limits[i].Candidate; c != nil {
+				c.StateName = candidateName(r.Domain, r.Path, i)
+			}
 		}
 		n.rule = r
 		p.config.rules = append(p.config.rules, r)
@@ -119,6 +125,7 @@ func (p *parser) rule(all map[string]field, policy said) *Rule {
 	if hasOne && !isNull(one.value) {
 		p.limit(r, one.value, policy, false)
 	}
+	p.compare(r, all)
 	if hasMany {
 		items := p.list(many.value, "limits")
 		if len(items) == 0 && (isNull(many.value) || many.value.Kind == yaml.SequenceNode) {
@@ -154,6 +161,10 @@ func (p *parser) sharedPattern(e Entry, all map[string]field) string {
 
 // put makes the entry e lead from parent to n.
 func (p *parser) put(parent *node, e Entry, n *node, all map[string]field) {
+	if parent.joined == nil {
+		parent.joined = map[string]*node{}
+	}
+	parent.joined[e.joined()] = n
 	if e.Value != "" {
 		if parent.exact == nil {
 			parent.exact = map[Entry]*node{}
@@ -168,7 +179,7 @@ func (p *parser) put(parent *node, e Entry, n *node, all map[string]field) {
 	if !strings.Contains(e.Key, "*") && !strings.Contains(e.Value, "*") {
 		return
 	}
-	w := wildcard{key: makeGlob(e.Key), to: n}
+	w := wildcard{key: makeGlob(e.Key), joined: makeGlob(e.joined()), to: n}
 	if e.Value != "" {
 		w.value = makeGlob(e.Value)
 	}

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -29,19 +30,45 @@ func (p *parser) limit(r *Rule, n *yaml.Node, policy said, several bool) {
 		return
 	}
 	if name != "" {
-		p.names[name]++
+		p.noteName(all["name"].value, name)
 	}
 	policy = p.policyOf(all, policy)
-	l := Limit{Name: name, OnStoreError: policy.policy, Instances: p.instances}
-	l.RequestsPerUnit = p.requests(n, all)
-	l.Unit, l.Multiplier, l.Limit = p.window(n, all, l.RequestsPerUnit)
+	l := p.amount(n, all)
+	l.Name, l.OnStoreError, l.Instances = name, policy.policy, p.instances
 	l.Lease = p.lease(all, l.Limit)
+	if f, ok := all["candidate"]; ok && several {
+		l.Candidate = p.candidate(f)
+	} else if ok {
+		p.faultf(f.key, "candidate has no meaning here: write it beside rate_limit")
+	}
 	at := placed{rule: r, index: len(r.Limits), limit: p.place(n)}
 	if policy.at != nil {
 		at.policy = p.place(policy.at)
 	}
 	p.config.placed = append(p.config.placed, at)
 	r.Limits = append(r.Limits, l)
+}
+
+// amount reads how much a limit is, which a candidate has in common with others.
+func (p *parser) amount(n *yaml.Node, all map[string]field) Limit {
+	l := Limit{RequestsPerUnit: p.requests(n, all)}
+	l.Unit, l.Multiplier, l.Limit = p.window(n, all, l.RequestsPerUnit)
+	f, named := all["algorithm"]
+	l.ByDefault = p.byDefault && (!named || isNull(f.value))
+	return l
+}
+
+// noteName notes that a limit has a name, and warns where it is not the first.
+func (p *parser) noteName(at *yaml.Node, name string) {
+	all := p.draft.named[name]
+	if len(all) > 0 {
+		where := fmt.Sprintf("line %d", all[0].Line)
+		if all[0].File != p.file {
+			where = all[0].File + ", " + where
+		}
+		p.warnf(at, "another limit of this domain has the name %q, in %s: answers and replaces cannot tell them apart", short(name), where)
+	}
+	p.draft.named[name] = append(all, p.place(at))
 }
 
 // unlimited checks what else a limit says that is none.
@@ -63,7 +90,7 @@ func (p *parser) unlimited(all map[string]field, several bool) {
 			p.warnf(f.key, "requests_per_unit has no effect beside unlimited: leave one of them out")
 		}
 	}
-	for _, name := range []string{"algorithm", "burst", "window", "on_store_error", "lease"} {
+	for _, name := range []string{"algorithm", "burst", "window", "on_store_error", "lease", "candidate"} {
 		if f, ok := all[name]; ok {
 			p.faultf(f.key, "%s has no meaning beside unlimited: leave one of them out", name)
 		}
@@ -94,7 +121,7 @@ func (p *parser) replaces(all map[string]field, name string) []string {
 			p.faultf(replaced.value, "the limit %q replaces itself: write the name of another", short(name))
 		default:
 			names = append(names, other)
-			p.replaced = append(p.replaced, replaced)
+			p.draft.replaces = append(p.draft.replaces, replaces{p, replaced.value})
 		}
 	}
 	return names

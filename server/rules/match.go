@@ -12,6 +12,7 @@ import (
 type domain struct {
 	node
 	algorithm    weir.Algorithm // where a limit names none
+	byDefault    bool           // the file names none either
 	onStoreError Policy
 	instances    int
 }
@@ -22,13 +23,24 @@ type node struct {
 	exact     map[Entry]*node // with a value, wildcards as they are written among them
 	wildcards []wildcard      // in the order of the file
 	bare      map[string]*node
-	rule      *Rule // nil if a request cannot end here
+	joined    map[string]*node // all of them, by the original's name for a level
+	rule      *Rule            // nil if a request cannot end here
 }
 
 type wildcard struct {
-	key   glob
-	value glob // nil: any
-	to    *node
+	key    glob
+	value  glob // nil: any
+	joined glob
+	to     *node
+}
+
+// joined is the original's name for a level: key_value, or the key alone where the value
+// is empty.
+func (e Entry) joined() string {
+	if e.Value == "" {
+		return e.Key
+	}
+	return e.Key + "_" + e.Value
 }
 
 // Match returns the rule that the entries of one descriptor match, or nil. At each
@@ -37,7 +49,8 @@ type wildcard struct {
 // matches only if it is on the level of the last entry.
 //
 // The original joins key and value by "_" before it looks them up, so there the key
-// user_vip without a value meets the value vip of the key user. Here the two are apart.
+// user_vip without a value meets the value vip of the key user. Here the two are apart,
+// and MatchJoined is the original's way.
 func (c *Config) Match(domain string, entries []Entry) *Rule {
 	d := c.domains[domain]
 	if d == nil {
@@ -46,6 +59,22 @@ func (c *Config) Match(domain string, entries []Entry) *Rule {
 	n := &d.node
 	for _, e := range entries {
 		if n, _ = n.child(e); n == nil {
+			return nil
+		}
+	}
+	return n.rule
+}
+
+// MatchJoined is Match, but that key and value are one text joined by "_", both in the
+// configuration and in the request, as in the original.
+func (c *Config) MatchJoined(domain string, entries []Entry) *Rule {
+	d := c.domains[domain]
+	if d == nil {
+		return nil
+	}
+	n := &d.node
+	for _, e := range entries {
+		if n = n.childJoined(e); n == nil {
 			return nil
 		}
 	}
@@ -78,6 +107,21 @@ func (n *node) child(e Entry) (*node, How) {
 		return to, ByKey
 	}
 	return nil, ByNothing
+}
+
+// childJoined returns the level that an entry leads to in the original, or nil. There an
+// empty value too is joined to its key.
+func (n *node) childJoined(e Entry) *node {
+	name := e.Key + "_" + e.Value
+	if to := n.joined[name]; to != nil {
+		return to
+	}
+	for i := range n.wildcards {
+		if w := &n.wildcards[i]; w.joined.match(name) {
+			return w.to
+		}
+	}
+	return n.joined[e.Key]
 }
 
 // Step is what one entry of a request led to.
@@ -151,6 +195,7 @@ func (c *Config) Override(domain string, entries []Entry, o Override) (*Rule, er
 			RequestsPerUnit: o.RequestsPerUnit,
 			Unit:            o.Unit,
 			Multiplier:      1,
+			ByDefault:       d.byDefault,
 			OnStoreError:    d.onStoreError,
 			Instances:       d.instances,
 		}},

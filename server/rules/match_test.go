@@ -185,7 +185,7 @@ func TestARequestsOwnLimitStandsInAKnownDomain(t *testing.T) {
 		if err != nil || r == nil {
 			t.Fatalf("%s: got %v, %v, want a rule", test.entries, r, err)
 		}
-		want := Limit{Limit: weir.Per(5, 24*time.Hour).By(weir.FixedWindow), StateName: "d|<override>day", RequestsPerUnit: 5, Unit: UnitDay, Multiplier: 1}
+		want := Limit{Limit: weir.Per(5, 24*time.Hour).By(weir.FixedWindow), StateName: "d|<override>day", RequestsPerUnit: 5, Unit: UnitDay, Multiplier: 1, ByDefault: true}
 		if r.Path != test.path || len(r.Limits) != 1 || r.Limits[0] != want || r.Shadow {
 			t.Errorf("%s: got %+v, want the path %q and the limit %+v", test.entries, r, test.path, want)
 		}

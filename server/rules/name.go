@@ -50,13 +50,28 @@ func join(parent, step string) string {
 }
 
 // stateName returns the name of the state of a rule's limit, the index-th of the
-// rule's: "domain|path", and "#2|" for the second. What a name cannot hold, or what
-// would read as something else, is replaced by a hash of all three.
+// rule's: "domain|path", and "#2|" for the second.
 func stateName(domain, path string, index int) string {
 	number := ""
 	if index > 0 {
 		number = fmt.Sprintf("#%d", index+1)
 	}
+	return stateNamed(domain, number, path)
+}
+
+// candidateName is stateName of the limit's candidate: "domain#candidate|path".
+func candidateName(domain, path string, index int) string {
+	number := "#candidate"
+	if index > 0 {
+		number = fmt.Sprintf("#%d", index+1) + number
+	}
+	return stateNamed(domain, number, path)
+}
+
+// stateNamed returns the name of a state, of which number says which of a rule's it is. What
+// a name cannot hold, or what would read as something else, is replaced by a hash of all
+// three.
+func stateNamed(domain, number, path string) string {
 	name := domain + number + "|" + path
 	if !strings.ContainsAny(domain, "#|") && !strings.Contains(name, "~") && weir.ValidateName(name) == nil {
 		return name

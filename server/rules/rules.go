@@ -61,6 +61,9 @@ type Rule struct {
 	// domain down to it, such as "database=users|tier". It is text of the
 	// configuration alone, never of a request, and no two rules of a domain share it.
 	Path string
+	// Levels are what the configuration says at each level down to the rule: the key,
+	// and the value, or "" where it takes any. Stars are as they are written.
+	Levels []Entry
 	// Limits are charged all or none. A rule without limits that is not Unlimited is
 	// a whitelist entry: it allows, counts nothing and tells no limit.
 	Limits    []Limit
@@ -100,9 +103,17 @@ type Limit struct {
 	Unit            Unit
 	Multiplier      uint32
 
+	// ByDefault says that neither the limit nor its file names an algorithm: then it is
+	// the original's, a fixed window.
+	ByDefault bool
+
 	OnStoreError Policy // what it does when the store cannot decide; see Fallback
 	Instances    int    // how many instances of the service share it, as its file says, or 0
 	Lease        Lease  // the zero Lease is none
+
+	// Candidate is a limit that decides the same requests beside this one, and whose
+	// decisions are only counted; nil is none. It has neither a policy nor a lease.
+	Candidate *Limit
 }
 
 // String says the limit for people: "100 per minute burst 20 by gcra".

@@ -30,6 +30,7 @@ const (
 // cannot make sense of a value notes the fault and returns what lets reading go on.
 type reader struct {
 	file     string
+	lenient  bool // what is lost in silence is a warning, not a fault
 	faults   []Fault
 	warnings []Fault
 }
@@ -82,9 +83,15 @@ func (r *reader) document(data []byte) *yaml.Node {
 		return nil
 	}
 	switch err := loader.Load(&second); {
+	case err == io.EOF:
+	case r.lenient: // whatever it is
+		if err != nil {
+			second.Line = first.Line
+		}
+		r.warnf(&second, "a second document is not read: a file has one; put it in a file of its own")
 	case err == nil:
 		r.faultf(&second, "a second document begins here: a file has one; put it in a file of its own")
-	case err != io.EOF:
+	default:
 		r.syntax(err)
 	}
 	if !r.bounded(&first) {
@@ -178,14 +185,29 @@ func (r *reader) fields(n *yaml.Node, what string) (map[string]field, bool) {
 			r.merge(all, written, field{key, value})
 		default:
 			if before, twice := written[name.Value]; twice {
-				r.faultf(key, "%s is here twice, first in line %d: remove one", name.Value, before.key.Line)
-				continue
+				if !r.lenient {
+					r.faultf(key, "%s is here twice, first in line %d: remove one", name.Value, before.key.Line)
+					continue
+				}
+				r.warnf(key, "%s is here twice, and not what line %d says but this counts: remove one", name.Value, before.key.Line)
+				value = over(before.value, value)
 			}
 			written[name.Value] = field{key, value}
 			all[name.Value] = field{key, value}
 		}
 	}
 	return all, true
+}
+
+// over returns what the original reads where a key has first one value and then another:
+// of keys and values below each the sum, else the other.
+func over(one, other *yaml.Node) *yaml.Node {
+	if one.Kind != yaml.MappingNode || other.Kind != yaml.MappingNode {
+		return other
+	}
+	sum := *other
+	sum.Content = slices.Concat(one.Content, other.Content)
+	return &sum
 }
 
 // merge puts the keys of what << merges into all. As in the original the last one
@@ -234,15 +256,25 @@ func (r *reader) text(f field) string {
 		r.faultf(n, "%s is %s: write a text", what, describe(n))
 		return ""
 	}
-	switch n.ShortTag() {
-	case "!!float":
-		r.faultf(n, "%s is the number %s: write it in quotes, %q", what, n.Value, n.Value)
-	case "!!binary":
+	switch tag := n.ShortTag(); {
+	case isFraction(n):
+		r.faultf(n, "%s is the number %s: write it in quotes, %q", what, short(n.Value), short(n.Value))
+	case tag == "!!binary":
 		r.faultf(n, "%s is in base64: write the text itself", what)
-	case "!!int", "!!bool":
-		r.warnf(n, "%s is taken as the text %q: write it in quotes", what, n.Value)
+	case tag == "!!int", tag == "!!bool":
+		r.warnf(n, "%s is taken as the text %q: write it in quotes", what, short(n.Value))
 	}
 	return n.Value
+}
+
+// isFraction reports whether n is a number at which the original stops wherever it is: a
+// fraction, or one past 64 bits.
+func isFraction(n *yaml.Node) bool {
+	if n.ShortTag() == "!!int" {
+		var small int64
+		return n.Decode(&small) != nil
+	}
+	return n.ShortTag() == "!!float"
 }
 
 // plainBools are what YAML 1.1, and so the original, takes as a bool beside true and
@@ -259,7 +291,9 @@ func (r *reader) flag(f field) bool {
 		return false
 	}
 	if n.Kind == yaml.ScalarNode && n.Style&quoted == 0 {
-		if b, ok := plainBools[strings.ToLower(n.Value)]; ok {
+		lower := strings.ToLower(n.Value)
+		b, ok := plainBools[lower]
+		if first := min(len(lower), 1); ok && (n.Value[first:] == lower[first:] || n.Value == strings.ToUpper(lower)) {
 			return b
 		}
 	}
