@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	"server/rules":     {root},
 	"server/source":    {root, "server/rules"},
 	"server/stats":     {},
+	"server/settings":  {},
 	"server/rls":       {root, "server/rules", "lease"},
 	"server/preview":   {root, "server/rules"},
 	"server/httpcheck": {root, "server/rules", "clientip", "httplimit"},
