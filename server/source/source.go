@@ -1,4 +1,5 @@
-// Package source finds the configuration: files, and directories of files.
+// Package source finds the configuration: files, and directories of files, read once or
+// watched.
 package source
 
 import (
@@ -6,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,72 +15,173 @@ import (
 	"weir.dev/weir/server/rules"
 )
 
-// Read returns the configuration files that the paths name: a file as it is, a
-// directory with every *.yaml and *.yml below it. Names are sorted within a directory,
-// and symbolic links are followed; what begins with a dot is skipped, so a mounted
-// ConfigMap, which keeps its files in ..data and links to them, counts once. The error
-// names every path that cannot be read; then there are no files.
-func Read(paths ...string) ([]rules.File, error) {
-	var r reader
-	for _, path := range paths {
-		info, err := os.Stat(path)
-		switch {
-		case err != nil:
-			r.errs = append(r.errs, err)
-		case info.IsDir():
-			before := len(r.files) + len(r.errs)
-			r.directory(path, info, nil)
-			if len(r.files)+len(r.errs) == before {
-				r.errs = append(r.errs, fmt.Errorf("%s: no *.yaml or *.yml file in this directory", path))
-			}
-		default:
-			r.file(path)
+// ErrNoFiles is in an error that says that a directory has no file of rules.
+var ErrNoFiles = errors.New("no file of rules")
+
+// Files are the configuration files that some paths name. One goroutine may use it.
+type Files struct {
+	paths []string
+	opts  Options
+	last  digest // of what was read last
+}
+
+// Options say which files of a directory count.
+type Options struct {
+	// AnyName takes each file of a directory, whatever its name, as envoyproxy/ratelimit
+	// does. Without it only *.yaml and *.yml count.
+	AnyName bool
+	// Beside takes for a path also what lies beside it under its name, a dot and more:
+	// for conf also conf.yaml. One of them must be there, but not the path itself.
+	Beside bool
+	// Log tells what keeps changes from being noticed. Nil: no log.
+	Log *slog.Logger
+}
+
+// New returns the files that the paths name. It reads nothing yet.
+func New(opts Options, paths ...string) *Files {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Files{paths: paths, opts: opts}
+}
+
+// Read returns the configuration files that the paths name, with the zero Options.
+func Read(paths ...string) ([]rules.File, error) { return New(Options{}, paths...).Read() }
+
+// Read returns the configuration files that the paths name: a file as it is, a directory
+// with all below it that count. Names are sorted within a directory, and symbolic links
+// are followed; what begins with a dot is skipped, so a mounted ConfigMap, which keeps its
+// files in ..data and links to them, counts once. The error names every path that cannot
+// be read; then there are no files.
+func (f *Files) Read() ([]rules.File, error) {
+	files, _, err := f.read()
+	f.last = digestOf(files, err)
+	return files, err
+}
+
+// read also returns where a change can make the next reading a different one.
+func (f *Files) read() ([]rules.File, folders, error) {
+	r := reader{opts: f.opts, folders: folders{}}
+	for _, path := range f.paths {
+		if f.opts.Beside {
+			r.beside(path)
+		} else {
+			r.path(path)
 		}
 	}
 	if len(r.errs) > 0 {
-		return nil, errors.Join(r.errs...)
+		return nil, r.folders, errors.Join(r.errs...)
 	}
-	return r.files, nil
+	return r.files, r.folders, nil
 }
 
 type reader struct {
-	files []rules.File
-	errs  []error
+	opts    Options
+	files   []rules.File
+	errs    []error
+	folders folders
 }
 
-// directory reads what is below path, which lies in the directories above.
-func (r *reader) directory(path string, self fs.FileInfo, above []fs.FileInfo) {
-	for _, a := range above {
-		if os.SameFile(a, self) {
-			r.errs = append(r.errs, fmt.Errorf("%s: links to a directory that it is in", path))
+// path reads a path, which must name some file.
+func (r *reader) path(path string) {
+	before := r.found()
+	r.either(path)
+	if r.found() > before {
+		return
+	}
+	which := "no *.yaml or *.yml file"
+	if r.opts.AnyName {
+		which = "no file"
+	}
+	r.errs = append(r.errs, fmt.Errorf("%s: %w: %s in this directory", path, ErrNoFiles, which))
+}
+
+// beside reads a path and what lies beside it.
+func (r *reader) beside(path string) {
+	before := r.found()
+	name, parent := filepath.Base(path), filepath.Dir(path)
+	if real, ok := r.folders.trace(parent); ok {
+		r.folders.addAll(real)
+	}
+	entries, err := os.ReadDir(parent)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.errs = append(r.errs, err)
+	}
+	for _, e := range entries {
+		if e.Name() == name || strings.HasPrefix(e.Name(), name+".") {
+			r.either(filepath.Join(parent, e.Name()))
+		}
+	}
+	if r.found() == before {
+		r.errs = append(r.errs, fmt.Errorf("%s: %w: no file in this directory, nor %s.* beside it", path, ErrNoFiles, name))
+	}
+}
+
+// found counts what was read, files and errors.
+func (r *reader) found() int { return len(r.files) + len(r.errs) }
+
+// either reads a file, or a directory of which it may be that nothing counts.
+func (r *reader) either(path string) {
+	real, _ := r.folders.trace(path)
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		r.errs = append(r.errs, err)
+	case info.IsDir():
+		r.directory(directory{path: path, real: real, info: info})
+	default:
+		r.file(path)
+	}
+}
+
+// directory is one on the way down.
+type directory struct {
+	path, real string // as messages name it, and without links
+	info       fs.FileInfo
+	above      *directory
+}
+
+// directory reads what is in d and below it.
+func (r *reader) directory(d directory) {
+	for above := d.above; above != nil; above = above.above {
+		if os.SameFile(above.info, d.info) {
+			r.errs = append(r.errs, fmt.Errorf("%s: links to a directory that it is in", d.path))
 			return
 		}
 	}
-	entries, err := os.ReadDir(path)
+	r.folders.addAll(d.real)
+	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		r.errs = append(r.errs, err)
 		return
 	}
-	above = append(above[:len(above):len(above)], self)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), ".") {
-			continue
+		if !strings.HasPrefix(e.Name(), ".") {
+			r.entry(d, e)
 		}
-		below := filepath.Join(path, e.Name())
-		yaml := filepath.Ext(below) == ".yaml" || filepath.Ext(below) == ".yml"
-		info, err := os.Stat(below)
-		switch {
-		case err != nil && !yaml:
-			continue // a broken link, or gone meanwhile: none of ours
-		case err != nil:
-			r.errs = append(r.errs, err)
-		case info.IsDir():
-			r.directory(below, info, above)
-		case yaml && !info.Mode().IsRegular():
-			r.errs = append(r.errs, fmt.Errorf("%s: is not a regular file", below))
-		case yaml:
-			r.file(below)
-		}
+	}
+}
+
+// entry reads what is in d by a name that does not begin with a dot.
+func (r *reader) entry(d directory, e fs.DirEntry) {
+	path, real := filepath.Join(d.path, e.Name()), filepath.Join(d.real, e.Name())
+	if e.Type()&fs.ModeSymlink != 0 {
+		real, _ = r.folders.trace(real)
+	}
+	yaml := filepath.Ext(path) == ".yaml" || filepath.Ext(path) == ".yml"
+	counts := yaml || r.opts.AnyName
+	info, err := os.Stat(path)
+	switch {
+	case err != nil && !yaml:
+		return // a broken link, or gone meanwhile: none of ours
+	case err != nil:
+		r.errs = append(r.errs, err)
+	case info.IsDir():
+		r.directory(directory{path: path, real: real, info: info, above: &d})
+	case counts && !info.Mode().IsRegular():
+		r.errs = append(r.errs, fmt.Errorf("%s: is not a regular file", path))
+	case counts:
+		r.file(path)
 	}
 }
 

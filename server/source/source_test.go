@@ -1,11 +1,14 @@
 package source
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"weir.dev/weir/server/rules"
 )
 
 // tree writes files below a new directory: their text, or "-> target" for a link.
@@ -36,11 +39,16 @@ func read(t *testing.T, paths ...string) []string {
 	if err != nil {
 		t.Fatalf("Read(%q): %v", paths, err)
 	}
-	var got []string
+	return texts(files)
+}
+
+// texts are the files as "name:text".
+func texts(files []rules.File) []string {
+	var all []string
 	for _, f := range files {
-		got = append(got, filepath.Base(f.Name)+":"+string(f.Data))
+		all = append(all, filepath.Base(f.Name)+":"+string(f.Data))
 	}
-	return got
+	return all
 }
 
 func TestADirectoryIsReadWithAllThatIsBelowIt(t *testing.T) {
@@ -86,6 +94,45 @@ func TestAFileIsReadWhateverItsName(t *testing.T) {
 	}
 }
 
+func readWith(t *testing.T, opts Options, paths ...string) []string {
+	t.Helper()
+	files, err := New(opts, paths...).Read()
+	if err != nil {
+		t.Fatalf("New(%+v, %q).Read(): %v", opts, paths, err)
+	}
+	return texts(files)
+}
+
+func TestAnyNameCountsIfAskedFor(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"limits": "a", "sub/b.conf": "b", ".git/c": "no", "..2026_01_01/d": "d", "..data": "-> ..2026_01_01", "d": "-> ..data/d", "gone": "-> nowhere",
+	})
+	got, want := readWith(t, Options{AnyName: true}, root), []string{"d:d", "limits:a", "b.conf:b"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestWhatLiesBesideAPathCountsIfAskedFor(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"both/config/a.yaml": "a", "both/config.b.yaml": "b", "both/config.d/c.yaml": "c", "both/configs/d.yaml": "no", "both/e.yaml": "no",
+		"beside/config.yaml": "f",
+		"empty/config/.keep": "", "empty/other.yaml": "no",
+	})
+	opts := Options{AnyName: true, Beside: true}
+	got, want := readWith(t, opts, filepath.Join(root, "both/config"), filepath.Join(root, "beside/config")), []string{"a.yaml:a", "config.b.yaml:b", "c.yaml:c", "config.yaml:f"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	for _, none := range []string{"empty/config", "nowhere/config"} {
+		if files, err := New(opts, filepath.Join(root, none)).Read(); !errors.Is(err, ErrNoFiles) || files != nil {
+			t.Errorf("%s: got %d files and the error %v, want ErrNoFiles", none, len(files), err)
+		}
+	}
+}
+
 func TestEveryPathThatCannotBeReadIsNamed(t *testing.T) {
 	t.Parallel()
 	root := tree(t, map[string]string{
@@ -97,7 +144,7 @@ func TestEveryPathThatCannotBeReadIsNamed(t *testing.T) {
 		t.Fatalf("got %d files and the error %v, want an error alone", len(files), err)
 	}
 	for _, want := range []string{
-		in("empty") + ": no *.yaml or *.yml file",
+		in("empty") + ": no file of rules: no *.yaml or *.yml file",
 		in("loop/again") + ": links to a directory that it is in",
 		in("broken/a.yaml"), in("missing"),
 	} {
