@@ -53,15 +53,17 @@ var mayImport = map[string][]string{
 	"promlimit":                   {root, "redisstore", "lease"},
 
 	// The service.
-	"server/rules":     {root},
+	"server/rules":     {root, "clientip"},
 	"server/source":    {root, "server/rules"},
 	"server/stats":     {},
 	"server/settings":  {},
 	"server/rls":       {root, "server/rules", "lease"},
 	"server/preview":   {root, "server/rules"},
-	"server/httpcheck": {root, "server/rules", "clientip", "httplimit"},
+	"server/httpcheck": {root, "server/rules", "server/rls", "clientip"},
 	"server/admin":     {root, "server/rules", "memstore", "redisstore", "lease"},
 	"server/cmd/...":   {everything},
+
+	"server/internal/envoytest": {},
 
 	"bench/...": {everything},
 }

@@ -1,0 +1,74 @@
+package envoytest
+
+import (
+	"fmt"
+	"testing"
+)
+
+// A ping is a frame of 17 bytes.
+func TestEnvoysPingsKeepAnIdleConnection(t *testing.T) {
+	t.Parallel()
+	s := startService(t, "testdata/rules.yaml", "memory:")
+	e := startEnvoy(t, listener{Name: "pinged", Service: s.grpc, Filter: patient, HTTP2: "connection_keepalive: {interval: 0.1s, timeout: 60s}"})
+	c := e.at("pinged")
+	c.expect(t, []int{200}, "/", "x-rule", "two", "x-user", "bob")
+	const pings = 10
+	start := e.stat(t, "cluster.pinged.upstream_cx_tx_bytes_total")
+	wait(t, "ten pings", func() error {
+		if sent := e.stat(t, "cluster.pinged.upstream_cx_tx_bytes_total") - start; sent < pings*17 {
+			return fmt.Errorf("%d bytes sent, want %d", sent, pings*17)
+		}
+		return nil
+	})
+	c.expect(t, []int{200, 429}, "/", "x-rule", "two", "x-user", "bob")
+	for name, want := range map[string]int{"upstream_cx_total": 1, "upstream_cx_close_notify": 0, "upstream_cx_destroy": 0} {
+		if got := e.stat(t, "cluster.pinged."+name); got != want {
+			t.Errorf("%s is %d, want %d", name, got, want)
+		}
+	}
+}
+
+// healthCheck is how a cluster asks for the health of a service by a name.
+func healthCheck(name string) []string {
+	return []string{"health_checks: [{timeout: 60s, interval: 0.1s, no_traffic_interval: 0.1s, unhealthy_threshold: 1, healthy_threshold: 1, " +
+		fmt.Sprintf("grpc_health_check: {service_name: %q}}]", name)}
+}
+
+func TestHealthIsToldByEachNameThatProxiesAskFor(t *testing.T) {
+	t.Parallel()
+	s := startService(t, "testdata/rules.yaml", "memory:")
+	var known []string
+	listeners := []listener{{Name: "other", Service: s.grpc, Filter: patient, Cluster: healthCheck("other")}}
+	for i, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {
+		known = append(known, fmt.Sprint("known", i))
+		listeners = append(listeners, listener{Name: known[i], Service: s.grpc, Filter: patient, Cluster: healthCheck(name)})
+	}
+	e := startEnvoy(t, listeners...)
+	untilHealthy := func(want int) {
+		t.Helper()
+		for _, name := range known {
+			wait(t, fmt.Sprintf("health %d of %s", want, name), func() error {
+				if got := e.stat(t, "cluster."+name+".membership_healthy"); got != want {
+					return fmt.Errorf("%d hosts are healthy, want %d", got, want)
+				}
+				return nil
+			})
+		}
+	}
+	untilHealthy(1)
+	e.at(known[0]).expect(t, []int{200}, "/", "x-rule", "two", "x-user", "bob")
+	wait(t, "a check by another name", func() error {
+		if got := e.stat(t, "cluster.other.health_check.failure"); got == 0 {
+			return fmt.Errorf("no check has failed")
+		}
+		return nil
+	})
+	if got := e.stat(t, "cluster.other.membership_healthy"); got != 0 {
+		t.Errorf("by a name that the service does not know %d hosts are healthy, want 0", got)
+	}
+	s.Terminate()
+	untilHealthy(0)
+	s.restart(t)
+	untilHealthy(1)
+	e.at(known[0]).expect(t, []int{200}, "/", "x-rule", "two", "x-user", "bob")
+}
