@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strings"
 )
 
@@ -15,24 +14,13 @@ const mogrifierPrefix = "DOG_STATSD_MOGRIFIER_"
 // loadMogrifiers reads the settings of each mogrifier that USE_DOG_STATSD_MOGRIFIERS names.
 func (s *Settings) loadMogrifiers(lookup func(string) (string, bool)) error {
 	var errs []error
-	for _, name := range s.Stats.mogrifierNames {
-		prefix := mogrifierPrefix + name
-		var m Mogrifier
-		pattern, _ := lookup(prefix + "_PATTERN")
-		m.Name, _ = lookup(prefix + "_NAME")
-		tags, _ := lookup(prefix + "_TAGS")
-		var err error
-		switch m.Pattern, err = regexp.Compile(pattern); {
-		case pattern == "":
-			errs = append(errs, fmt.Errorf("%s_PATTERN: it is not set: write the regular expression of the names to rewrite", prefix))
-		case err != nil:
-			errs = append(errs, fmt.Errorf("%s_PATTERN: %w", prefix, err))
-		}
-		if m.Name == "" {
-			errs = append(errs, fmt.Errorf("%s_NAME: it is not set: write the new name, in which $1 stands for the first group", prefix))
-		}
+	for _, label := range s.Stats.mogrifierLabels {
+		m := Mogrifier{Label: label}
+		m.Pattern, _ = lookup(mogrifierPrefix + label + "_PATTERN")
+		m.Name, _ = lookup(mogrifierPrefix + label + "_NAME")
+		tags, _ := lookup(mogrifierPrefix + label + "_TAGS")
 		if err := pairs(&m.Tags, ":")(tags); err != nil {
-			errs = append(errs, fmt.Errorf("%s_TAGS: %w", prefix, err))
+			errs = append(errs, fmt.Errorf("%s%s_TAGS: %w", mogrifierPrefix, label, err))
 		}
 		s.Stats.Mogrifiers = append(s.Stats.Mogrifiers, m)
 	}
@@ -110,20 +98,21 @@ func (p *Pool) check(prefix string) error {
 	return nil
 }
 
+// check leaves it to the sinks to say what is wrong with a mogrifier.
 func (t *Stats) check() error {
-	var sinks []string
+	var on []string
 	for _, sink := range []struct {
 		name string
 		on   bool
 	}{{"USE_STATSD", t.Statsd}, {"USE_DOG_STATSD", t.DogStatsd}, {"USE_PROMETHEUS", t.Prometheus}} {
 		if sink.on {
-			sinks = append(sinks, sink.name)
+			on = append(on, sink.name)
 		}
 	}
-	if len(sinks) > 1 && !t.Disabled {
-		return fmt.Errorf("%s are both on: write false in all but one; USE_STATSD is on unless it is false", strings.Join(sinks, " and "))
+	if len(on) > 1 && !t.Disabled {
+		return fmt.Errorf("%s are both on: write false in all but one; USE_STATSD is on unless it is false", strings.Join(on, " and "))
 	}
-	if t.FlushInterval <= 0 {
+	if t.FlushInterval == 0 {
 		return errors.New("STATS_FLUSH_INTERVAL: 0 is not a time between two flushes: write one such as 10s")
 	}
 	return nil

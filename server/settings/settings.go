@@ -5,7 +5,6 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"time"
 )
 
@@ -88,10 +87,11 @@ type Stats struct {
 	Statsd     bool
 	StatsdHost string
 	StatsdPort int
+	Protocol   string // tcp or udp; empty: tcp for statsd, udp for dogstatsd
 
-	DogStatsd      bool // UDP, to the host and port of statsd
-	Mogrifiers     []Mogrifier
-	mogrifierNames []string
+	DogStatsd       bool // UDP, to the host and port of statsd
+	Mogrifiers      []Mogrifier
+	mogrifierLabels []string
 
 	Prometheus             bool
 	PrometheusAddr         string
@@ -104,10 +104,12 @@ type Stats struct {
 	Disabled      bool
 }
 
-// Mogrifier rewrites names that match Pattern into Name and Tags, in which $1 stands for
-// what the first group matched.
+// Mogrifier rewrites the names that a regular expression matches, into a name and tags in
+// which $1 stands for what the first group matched. Label is what
+// USE_DOG_STATSD_MOGRIFIERS calls it.
 type Mogrifier struct {
-	Pattern *regexp.Regexp
+	Label   string
+	Pattern string
 	Name    string
 	Tags    map[string]string
 }

@@ -106,8 +106,9 @@ func (t *Stats) rows() []row {
 		{"USE_STATSD", "true", yes(&t.Statsd), ""},
 		{"STATSD_HOST", "localhost", text(&t.StatsdHost), ""},
 		{"STATSD_PORT", "8125", port(&t.StatsdPort), ""},
+		{"STATSD_PROTOCOL", "", oneOf(&t.Protocol, "tcp", "udp"), ""}, // of the original's statsd library
 		{"USE_DOG_STATSD", "false", yes(&t.DogStatsd), ""},
-		{"USE_DOG_STATSD_MOGRIFIERS", "", list(&t.mogrifierNames), ""},
+		{"USE_DOG_STATSD_MOGRIFIERS", "", list(&t.mogrifierLabels), ""},
 		{"USE_PROMETHEUS", "false", yes(&t.Prometheus), ""},
 		{"PROMETHEUS_ADDR", ":9090", address(&t.PrometheusAddr), ""},
 		{"PROMETHEUS_PATH", "/metrics", path(&t.PrometheusPath), ""},
