@@ -64,7 +64,8 @@ func (g *guarded) answered(push bool) error {
 }
 
 // frames follows a stream in Redis' protocol (RESP2 and RESP3) and finds where each
-// answer ends. It takes the forms that servers use, in the client's own reading of them.
+// answer ends. It takes the forms that servers use, in the client's own reading of them; an
+// error in a text (RESP3's "!") is none of them.
 type frames struct {
 	line  []byte // the beginning of a line whose end has not come
 	text  int64  // bytes of a text, with its line end, still to come
@@ -123,20 +124,25 @@ func (f *frames) begin(line []byte, done func(bool) error) error {
 		f.items, f.push = 0, kind == '>'
 	}
 	switch kind {
-	case '+', '-', ':', ',', '(':
+	case '-':
+		if redirect(word) && bytes.Count(word, []byte(" ")) < 2 {
+			return fmt.Errorf("%w: a redirect %.40q", errGarbage, line)
+		}
+		return f.end(done)
+	case '+', ':', ',', '(':
 		return f.end(done)
 	case '_', '#':
 		if kind == '_' && len(word) == 0 || kind == '#' && len(word) == 1 {
 			return f.end(done)
 		}
-	case '$', '=', '!', '*', '~', '%', '>':
+	case '$', '=', '*', '~', '%', '>':
 		if string(word) == "-1" && (kind == '$' || kind == '*') {
 			return f.end(done)
 		}
 		n := length(word)
 		switch {
 		case n < 0 || kind == '>' && f.depth > 0:
-		case kind == '$' || kind == '=' || kind == '!':
+		case kind == '$' || kind == '=':
 			f.text = n + 2
 			return nil
 		default:
@@ -147,6 +153,12 @@ func (f *frames) begin(line []byte, done func(bool) error) error {
 		}
 	}
 	return fmt.Errorf("%w: a value that begins %.40q", errGarbage, line)
+}
+
+// redirect reports whether the client takes an error for one that names a slot and an
+// address. It looks for these without asking whether they are there.
+func redirect(text []byte) bool {
+	return bytes.HasPrefix(text, []byte("MOVED")) || bytes.HasPrefix(text, []byte("ASK"))
 }
 
 // open begins a list of n items.

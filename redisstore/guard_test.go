@@ -36,6 +36,11 @@ var hostileReplies = map[string]string{
 	"a line without end":             "+" + strings.Repeat("a", 10_000_000),
 	"a bool of many letters":         "#true\r\n",
 	"a null with a text":             "_null\r\n",
+	"a redirect to nowhere":          "-MOVED\r\n",
+	"a redirect with a slot alone":   "-MOVED 12\r\n",
+	"an ASK to nowhere":              "-ASK\r\n",
+	"a word that begins as ASK":      "-ASKEW what now\r\n",
+	"an error as a text":             "!5\r\nMOVED\r\n",
 }
 
 // hostileServer answers handshakes well and every other command with the given bytes, or
@@ -68,6 +73,9 @@ func hostileServer(t *testing.T, reply string, greets bool) (addr string) {
 						io.WriteString(conn, "%1\r\n$5\r\nproto\r\n:3\r\n")
 					case "CLIENT", "PING":
 						io.WriteString(conn, "+OK\r\n")
+					case "CLUSTER":
+						host, port, _ := net.SplitHostPort(l.Addr().String())
+						fmt.Fprintf(conn, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$%d\r\n%s\r\n:%s\r\n", len(host), host, port)
 					default:
 						io.WriteString(conn, reply)
 					}
@@ -110,10 +118,11 @@ func readLength(r *bufio.Reader) (int, error) {
 func TestHostileAnswersAreErrors(t *testing.T) {
 	t.Parallel()
 	for name, reply := range hostileReplies {
-		for _, greets := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/greets %v", name, greets), func(t *testing.T) {
+		for n := range 3 {
+			greets, cluster := n == 1, n == 2
+			t.Run(fmt.Sprintf("%s/greets %v/cluster %v", name, greets, cluster), func(t *testing.T) {
 				t.Parallel()
-				s := open(t, Options{Addrs: []string{hostileServer(t, reply, greets)}, Budget: time.Second})
+				s := open(t, Options{Addrs: []string{hostileServer(t, reply, greets)}, Cluster: cluster, Budget: time.Second})
 				for range 3 {
 					ask := askOf("hostile", "a", limits[0], 1)
 					// One answer too many can be a good one before.

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -67,7 +68,7 @@ func clientOption(o Options) rueidis.ClientOption {
 		Dialer:            net.Dialer{Timeout: time.Second, KeepAlive: time.Second},
 	}
 	opt.ClusterOption.ShardsRefreshInterval = 5 * time.Second
-	// One, then run decides, which knows the budget. At the second of a loop the client would make another connection.
+	// At the second of a loop the client would make another connection, for which everybody waits: see follow.
 	opt.ClusterOption.MaxMovedRedirections = 1
 	if o.Master != "" {
 		opt.Sentinel = rueidis.SentinelOption{
@@ -189,15 +190,6 @@ func (l *link) get(b *budget) (rueidis.Client, error) {
 	return nil, &Error{Unreachable, false, failure}
 }
 
-// command returns the call of a script, by its SHA-1 or with its text.
-func (sc script) command(c rueidis.Client, whole bool, keys, args []string) rueidis.Completed {
-	verb, body := "EVALSHA", sc.sha
-	if whole {
-		verb, body = "EVAL", sc.text
-	}
-	return c.B().Arbitrary(verb, body, decimal(int64(len(keys)))).Keys(keys...).Args(args...).Build()
-}
-
 // run calls a script, and calls it again where it certainly did not run and the budget
 // lasts. A node that fails is not called.
 func (l *link) run(b *budget, sc script, keys, args []string) (reply rueidis.RedisMessage, err error) {
@@ -215,21 +207,44 @@ func (l *link) run(b *budget, sc script, keys, args []string) (reply rueidis.Red
 	if e := l.reach(b, n, client, keys[0]); e != nil {
 		return reply, e
 	}
-	whole := false
-	var last *Error
+	c := call{script: sc, keys: keys, args: args}
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		reply, err = client.Do(b, sc.command(client, whole, keys, args)).ToMessage()
+		if reply, err = client.Do(b, c.command(client)).ToMessage(); err != nil {
+			reply, err = l.follow(b, client, &c, err)
+		}
 		if err == nil {
 			return reply, nil
 		}
-		if noScript(err) && !whole {
-			whole = true
+		if noScript(err) && !c.whole {
+			c.whole = true
 			continue
 		}
-		if last = classify(err).after(last); !last.again() || !b.sleep(wait) {
-			return reply, last
+		if c.last = classify(err).after(c.last); !c.last.again() || !b.sleep(wait) {
+			return reply, c.last
 		}
 	}
+}
+
+// follow asks the node that a second redirect names, as there is for a slot on the move whose
+// last move the client has not heard of. It goes only where a connection stands: nobody
+// may wait for one beyond his budget. Other errors are returned as they are.
+func (l *link) follow(b *budget, client rueidis.Client, c *call, err error) (rueidis.RedisMessage, error) {
+	reply, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return rueidis.RedisMessage{}, err
+	}
+	words := strings.Fields(reply.Error()) // MOVED or ASK, the slot, the address
+	if len(words) != 3 || words[0] != "MOVED" && words[0] != "ASK" || !l.nodes.reached(words[2]) {
+		return rueidis.RedisMessage{}, err
+	}
+	to := client.Nodes()[words[2]]
+	switch {
+	case to == nil:
+		return rueidis.RedisMessage{}, err
+	case words[0] == "MOVED":
+		return to.Do(b, c.command(to)).ToMessage()
+	}
+	return to.DoMulti(b, to.B().Arbitrary("ASKING").Build(), c.command(to))[1].ToMessage()
 }
 
 // left tells a node's breaker how a question ended, and returns its error as an *Error.
@@ -253,7 +268,7 @@ func noScript(err error) bool {
 	return ok && reply.IsNoScript()
 }
 
-// call is one of several calls that go out together.
+// call is a call of a script.
 type call struct {
 	script script
 	keys   []string
@@ -263,6 +278,15 @@ type call struct {
 	last   *Error // of the attempt before
 	whole  bool
 	node   *node
+}
+
+// command returns the call as it is sent: the script by its SHA-1, or whole.
+func (c *call) command(client rueidis.Client) rueidis.Completed {
+	verb, body := "EVALSHA", c.script.sha
+	if c.whole {
+		verb, body = "EVAL", c.script.text
+	}
+	return client.B().Arbitrary(verb, body, decimal(int64(len(c.keys)))).Keys(c.keys...).Args(c.args...).Build()
 }
 
 // runAll makes calls in parallel, one round trip a node, and those again that certainly
@@ -301,12 +325,15 @@ func (l *link) exchange(b *budget, client rueidis.Client, calls []*call) {
 	for wait := firstWait; len(calls) > 0; wait = min(2*wait, longestWait) {
 		commands := make([]rueidis.Completed, len(calls))
 		for i, c := range calls {
-			commands[i] = c.script.command(client, c.whole, c.keys, c.args)
+			commands[i] = c.command(client)
 		}
 		left, pause := calls[:0:0], false
 		for i, result := range client.DoMulti(b, commands...) {
 			c := calls[i]
-			if c.reply, c.err = result.ToMessage(); c.err == nil {
+			if c.reply, c.err = result.ToMessage(); c.err != nil {
+				c.reply, c.err = l.follow(b, client, c, c.err)
+			}
+			if c.err == nil {
 				continue
 			}
 			if noScript(c.err) && !c.whole {

@@ -141,6 +141,12 @@ func (n *nodes) read(reply []rueidis.RedisMessage) {
 	}
 }
 
+// reached reports whether a connection to the node of an address stands.
+func (n *nodes) reached(addr string) bool {
+	m := n.current.Load()
+	return m != nil && m.nodes[addr] != nil && m.nodes[addr].reached.Load()
+}
+
 // all returns the nodes, in no order.
 func (n *nodes) all() []*node {
 	m := n.current.Load()
