@@ -6,21 +6,34 @@ import (
 	"unicode/utf8"
 )
 
-// sanitize returns the name with an underscore for each byte that is no part of a UTF-8
-// character, and each character that separates the parts of a line to a sink or cannot be
-// printed. Most names are returned as they are.
+// sanitize returns the name as the Registry keeps it: with an underscore for a colon, a bar,
+// whatever cannot be printed, and each byte that is no part of a UTF-8 character. Most names
+// are returned as they are.
 func sanitize(name string) string {
-	clean := func(c rune) bool {
-		return c != ':' && c != '|' && c != '@' && c != '#' && c != ',' && c != utf8.RuneError && unicode.IsGraphic(c) && !unicode.IsSpace(c)
-	}
-	dirty := func(c rune) bool { return !clean(c) }
-	if strings.IndexFunc(name, dirty) < 0 {
-		return name
+	return underscore(name, func(c rune) bool { return c == ':' || c == '|' || unprintable(c) })
+}
+
+// lineName returns the name as a line to a sink may hold it. It has no spaces, and none of
+// the characters that begin a tag in some dialect: a client's value would else set tags.
+func lineName(name string) string {
+	return underscore(name, func(c rune) bool { return strings.ContainsRune(":|#,;[]", c) || c == ' ' || unprintable(c) })
+}
+
+// lineTag returns the key or the value of a tag as a line may hold it.
+func lineTag(s string) string {
+	return underscore(s, func(c rune) bool { return strings.ContainsRune("|#,", c) || c == ' ' || unprintable(c) })
+}
+
+func unprintable(c rune) bool { return c == utf8.RuneError || !unicode.IsPrint(c) }
+
+func underscore(s string, bad func(rune) bool) string {
+	if strings.IndexFunc(s, bad) < 0 {
+		return s
 	}
 	return strings.Map(func(c rune) rune {
-		if clean(c) {
-			return c
+		if bad(c) {
+			return '_'
 		}
-		return '_'
-	}, name)
+		return c
+	}, s)
 }
