@@ -21,6 +21,7 @@ var seeds = []string{
 	"? - a\n: <<",
 	"on_store_error: deny\ninstances: 3\n" + limit("unit: day, requests_per_unit: 9, on_store_error: local, lease: {max: 5, refill: 1e-1, expiry: 10ms}"),
 	limit("unit: day, requests_per_unit: 9, lease: off, on_store_error: [x]"),
+	checkFile("trusted_proxies: [10.0.0.0/8, &p '::1', *p]", "denied_status: 0x193", `descriptors: ["addr={addr/48}", ["host={header.a}{path}", "path=x"]]`),
 }
 
 // FuzzParse: reading never panics; it gives rules that can be used, or faults with a
@@ -46,6 +47,21 @@ func FuzzParse(f *testing.F) {
 		for _, instances := range []int{0, 1, 1000} {
 			if err := c.CheckInstances(instances); err != nil && len(err.(Faults)) == 0 {
 				t.Errorf("%d instances: got %v, want faults or nil", instances, err)
+			}
+		}
+		if check := c.HTTPCheck(); check != nil {
+			for _, entries := range check.Descriptors {
+				for _, e := range entries {
+					if e.Key == "" || len(e.Value) == 0 {
+						t.Errorf("got the entry %+v, want a key and a value", e)
+					}
+				}
+				if len(entries) == 0 {
+					t.Error("got a descriptor without entries")
+				}
+			}
+			if check.DeniedStatus < 400 || check.UndecidedStatus != 200 && check.UndecidedStatus < 400 || !c.Has(check.Domain) {
+				t.Errorf("got %+v, want statuses that refuse, and a domain", check)
 			}
 		}
 		paths, states := map[string]bool{}, map[string]bool{}

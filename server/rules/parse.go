@@ -49,6 +49,7 @@ func (o Options) Parse(files ...File) (*Config, error) {
 	for _, d := range drafts {
 		d.warnOfReplaces()
 	}
+	c.warnOfHTTPCheck()
 	var faults Faults
 	for _, p := range parsers {
 		faults = append(faults, p.faults...)
@@ -105,11 +106,12 @@ const (
 	inReplaces   = "replaces"
 	inLease      = "lease"
 	inCandidate  = "candidate"
+	inHTTPCheck  = "http_check"
 )
 
 var placeOf = map[string][]string{
 	"domain":            {inRoot},
-	"descriptors":       {inRoot, inDescriptor},
+	"descriptors":       {inRoot, inDescriptor, inHTTPCheck},
 	"key":               {inDescriptor},
 	"value":             {inDescriptor},
 	"rate_limit":        {inDescriptor},
@@ -135,6 +137,10 @@ var placeOf = map[string][]string{
 	"max":               {inLease},
 	"refill":            {inLease},
 	"expiry":            {inLease},
+	"http_check":        {inRoot},
+	"trusted_proxies":   {inHTTPCheck},
+	"denied_status":     {inHTTPCheck},
+	"undecided_status":  {inHTTPCheck},
 }
 
 // ours are the keys that the original does not know. It refuses them anywhere, so in
@@ -142,6 +148,7 @@ var placeOf = map[string][]string{
 var ours = map[string]bool{
 	"limits": true, "burst": true, "window": true, "algorithm": true, "on_store_error": true, "instances": true,
 	"lease": true, "max": true, "refill": true, "expiry": true, "candidate": true,
+	"http_check": true, "trusted_proxies": true, "denied_status": true, "undecided_status": true,
 }
 
 // known returns the keys of n, which is in the given place, and false if n is no
@@ -160,7 +167,7 @@ func (p *parser) known(n *yaml.Node, place string) (map[string]field, bool) {
 			continue
 		case place == inCandidate:
 			p.faultf(f.key, "%s has no meaning in a candidate, which changes no answer: leave it out", name)
-		case ours[name]:
+		case ours[name] || place == inHTTPCheck:
 			p.faultf(f.key, "%s has no meaning here: write it in %s", name, strings.Join(places, " or in "))
 		default:
 			p.warnf(f.key, "%s has no effect here: write it in %s", name, strings.Join(places, " or in "))
@@ -178,6 +185,7 @@ var article = map[string]string{
 	inReplaces:   "an item of replaces",
 	inLease:      "a lease",
 	inCandidate:  "a candidate",
+	inHTTPCheck:  "http_check",
 }
 
 // keysOf returns the keys that a place may have, sorted.
@@ -240,6 +248,7 @@ func (p *parser) root(n *yaml.Node) {
 	if f, ok := all["descriptors"]; ok {
 		p.children(&p.draft.node, level{policy: policy, seen: p.draft.levels}, f)
 	}
+	p.httpCheck(all)
 }
 
 // named reads the domain's name. The file's draft goes under it, or is the one that is

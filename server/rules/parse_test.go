@@ -65,7 +65,7 @@ func TestEveryFaultIsNamedWithItsPlaceAndWhatToWriteInstead(t *testing.T) {
 		{"domain in base64", "domain: !!binary ZA==", "1:9: domain is in base64: write the text itself"},
 		{"second document", "domain: d\n---\ndomain: e", "2:1: a second document begins here: a file has one; put it in a file of its own"},
 		{"duplicate key", "domain: d\ndomain: e", "2:1: domain is here twice, first in line 1: remove one"},
-		{"unknown key", "domain: d\nfoo: 1", `2:1: unknown key "foo": write algorithm, descriptors, domain, instances, name or on_store_error`},
+		{"unknown key", "domain: d\nfoo: 1", `2:1: unknown key "foo": write algorithm, descriptors, domain, http_check, instances, name or on_store_error`},
 		{"misspelt key", descriptor("key: a, ratelimit: {}"), `3:14: unknown key "ratelimit": write rate_limit`},
 		{"unknown key below one without effect", descriptor("key: a, unit: {seconds: 1}"), `3:21: unknown key "seconds": remove it`},
 		{"a list as a key", "domain: d\n? [a]\n: b", "2:3: a key of the file is a list: write a word"},
@@ -145,7 +145,7 @@ func TestOnePassNamesEveryFaultOfEveryFile(t *testing.T) {
 	)
 	want := []string{
 		`a.yaml:1:9: domain "d" is in b.yaml already, line 1: write its descriptors in one file, or set --merge-domains`,
-		`a.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain, instances, name or on_store_error`,
+		`a.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain, http_check, instances, name or on_store_error`,
 		`b.yaml:3:31: unknown unit "days": write day`,
 		`b.yaml:3:56: requests_per_unit is -1, less than nothing: write 0 to 4294967295`,
 		`b.yaml:3:67: burst is the text "x": write a whole number from 0 to 4294967296`,

@@ -26,6 +26,7 @@ type Config struct {
 	names   []string // the domains, in the order of the files
 	rules   []*Rule
 	placed  []placed
+	check   *HTTPCheck
 }
 
 // Fault is one thing wrong in a configuration file: where, and what to write instead.
@@ -126,6 +127,26 @@ func (l Limit) String() string {
 		burst = fmt.Sprintf(" burst %d", l.Capacity())
 	}
 	return fmt.Sprintf("%d per %s%s by %v", l.Units(), l.Window(), burst, l.Algorithm())
+}
+
+// WorstCase returns the most units that the limit lets pass in any interval as long as its
+// period, the end excluded; of a leaky bucket, the most that leave its queue.
+func (l Limit) WorstCase() int64 {
+	n := l.Units()
+	if n == 0 {
+		return 0
+	}
+	switch l.Algorithm() {
+	case weir.GCRA:
+		return l.Capacity() + n - 1
+	case weir.LeakyBucket:
+		return n + 1
+	case weir.FixedWindow:
+		return 2 * n
+	case weir.SlidingWindow:
+		return 2*n - 1
+	}
+	return n
 }
 
 // Window says the limit's period for people: "minute", or "36h" where it is not one unit.

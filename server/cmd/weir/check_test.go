@@ -7,8 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"weir.dev/weir"
 )
 
 // check runs "weir check" on a file of the given text, which it calls limits.yaml.
@@ -123,7 +121,7 @@ func trimLines(s string) string {
 func TestCheckPrintsEveryFaultAndFails(t *testing.T) {
 	t.Parallel()
 	out, errs, err := check(t, "domain: d\nfoo: 1\ndescriptors: [{key: a, rate_limit: {unit: days, requests_per_unit: 1}}]\n")
-	want := `limits.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain, instances, name or on_store_error
+	want := `limits.yaml:2:1: unknown key "foo": write algorithm, descriptors, domain, http_check, instances, name or on_store_error
 limits.yaml:3:43: unknown unit "days": write day
 Error: 2 faults in 1 file
 `
@@ -174,22 +172,55 @@ func TestTheExampleConfigurationHasNeitherFaultsNorWarnings(t *testing.T) {
 	}
 }
 
-func TestWorstCasesAreThoseOfTheAlgorithms(t *testing.T) {
+func TestCheckPrintsACandidateBelowItsLimit(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		limit weir.Limit
-		want  int64
-	}{
-		{weir.PerMinute(100), 199},
-		{weir.PerMinute(100).Burst(1), 100},
-		{weir.PerMinute(100).By(weir.LeakyBucket), 101},
-		{weir.PerMinute(100).By(weir.FixedWindow), 200},
-		{weir.PerMinute(100).By(weir.SlidingWindow), 199},
-		{weir.PerMinute(100).By(weir.SlidingLog), 100},
-		{weir.PerMinute(0), 0},
-	} {
-		if got := worstCase(test.limit); got != test.want {
-			t.Errorf("%v: got %d, want %d", test.limit, got, test.want)
-		}
+	const text = "domain: shop\ndescriptors:\n- {key: user, rate_limit: {unit: minute, requests_per_unit: 9}, candidate: {unit: hour, requests_per_unit: 50, algorithm: gcra}}\n"
+	out, errs, err := check(t, text)
+	want := `DOMAIN RULE LIMIT WORST CASE WITHOUT STORE
+shop user 9 per minute by fixed_window 18 in any minute error
+candidate 50 per hour by gcra, only counted 99 in any hour
+`
+	if err != nil || errs != "" || trimLines(out) != want {
+		t.Errorf("got %v, %s and\n%s\nwant\n%s", err, errs, trimLines(out), want)
+	}
+	out, _, err = check(t, text, "--json")
+	var report checkReport
+	if err != nil || json.Unmarshal([]byte(out), &report) != nil || report.Rules[0].Limits[0].Candidate == nil || report.Rules[0].Limits[0].Candidate.Units != 50 {
+		t.Errorf("got %v and %s, want a candidate of 50", err, out)
+	}
+}
+
+func TestCheckUpstreamGivesTheVerdictOfTheOriginal(t *testing.T) {
+	t.Parallel()
+	const ours = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, algorithm: gcra}}]\n"
+	if _, errs, err := check(t, ours, "--upstream"); err == nil || !strings.HasPrefix(errs, "limits.yaml:2:70: algorithm is weir's own") {
+		t.Errorf("weir's key: got %v and %s, want a fault", err, errs)
+	}
+	if _, errs, err := check(t, ours); err != nil || errs != "" {
+		t.Errorf("weir's key without --upstream: got %v and %s, want none", err, errs)
+	}
+	const twice = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1, requests_per_unit: 2}}]\n"
+	out, errs, err := check(t, twice, "--upstream")
+	if err != nil || !strings.Contains(errs, "warning: requests_per_unit is here twice") || !strings.Contains(out, "2 per day") {
+		t.Errorf("a key twice: got %v, %s and %s, want a warning and the last", err, errs, out)
+	}
+	if _, errs, err := check(t, twice); err == nil {
+		t.Errorf("a key twice without --upstream: got no error and %s, want a fault", errs)
+	}
+}
+
+func TestCheckReadsSeveralFilesOfADomainWithMergeDomains(t *testing.T) {
+	t.Parallel()
+	const text = "domain: d\ndescriptors: [{key: a, rate_limit: {unit: day, requests_per_unit: 1}}]\n"
+	second := filepath.Join(t.TempDir(), "more.yaml")
+	if err := os.WriteFile(second, []byte(strings.Replace(text, "key: a", "key: b", 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, errs, err := check(t, text, second); err == nil || !strings.Contains(errs, "or set --merge-domains") {
+		t.Errorf("got %v and %s, want a fault that says what to do", err, errs)
+	}
+	out, errs, err := check(t, text, second, "--merge-domains")
+	if err != nil || errs != "" || strings.Count(out, "1 per day") != 2 {
+		t.Errorf("with --merge-domains: got %v, %s and %s, want two rules", err, errs, out)
 	}
 }
