@@ -34,3 +34,23 @@ func TestLimitsAreSaidAsPeopleDo(t *testing.T) {
 		}
 	}
 }
+
+func TestWorstCasesAreThoseOfTheAlgorithms(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		limit weir.Limit
+		want  int64
+	}{
+		{weir.PerMinute(100), 199},
+		{weir.PerMinute(100).Burst(1), 100},
+		{weir.PerMinute(100).By(weir.LeakyBucket), 101},
+		{weir.PerMinute(100).By(weir.FixedWindow), 200},
+		{weir.PerMinute(100).By(weir.SlidingWindow), 199},
+		{weir.PerMinute(100).By(weir.SlidingLog), 100},
+		{weir.PerMinute(0), 0},
+	} {
+		if got := (Limit{Limit: test.limit}).WorstCase(); got != test.want {
+			t.Errorf("%v: got %d, want %d", test.limit, got, test.want)
+		}
+	}
+}

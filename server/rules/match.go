@@ -74,7 +74,7 @@ func (c *Config) MatchJoined(domain string, entries []Entry) *Rule {
 	}
 	n := &d.node
 	for _, e := range entries {
-		if n = n.childJoined(e); n == nil {
+		if n, _ = n.childJoined(e); n == nil {
 			return nil
 		}
 	}
@@ -111,17 +111,20 @@ func (n *node) child(e Entry) (*node, How) {
 
 // childJoined returns the level that an entry leads to in the original, or nil. There an
 // empty value too is joined to its key.
-func (n *node) childJoined(e Entry) *node {
+func (n *node) childJoined(e Entry) (*node, How) {
 	name := e.Key + "_" + e.Value
 	if to := n.joined[name]; to != nil {
-		return to
+		return to, ByValue
 	}
 	for i := range n.wildcards {
 		if w := &n.wildcards[i]; w.joined.match(name) {
-			return w.to
+			return w.to, ByWildcard
 		}
 	}
-	return n.joined[e.Key]
+	if to := n.joined[e.Key]; to != nil {
+		return to, ByKey
+	}
+	return nil, ByNothing
 }
 
 // Step is what one entry of a request led to.
@@ -135,6 +138,15 @@ type Step struct {
 // Explain returns the steps that Match takes, up to the first without a match, or nil
 // for an unknown domain.
 func (c *Config) Explain(domain string, entries []Entry) []Step {
+	return c.explain(domain, entries, (*node).child)
+}
+
+// ExplainJoined returns the steps that MatchJoined takes.
+func (c *Config) ExplainJoined(domain string, entries []Entry) []Step {
+	return c.explain(domain, entries, (*node).childJoined)
+}
+
+func (c *Config) explain(domain string, entries []Entry, child func(*node, Entry) (*node, How)) []Step {
 	d := c.domains[domain]
 	if d == nil {
 		return nil
@@ -142,7 +154,7 @@ func (c *Config) Explain(domain string, entries []Entry) []Step {
 	var steps []Step
 	n := &d.node
 	for _, e := range entries {
-		to, how := n.child(e)
+		to, how := child(n, e)
 		if to == nil {
 			return append(steps, Step{Entry: e, How: how, Else: n.levels()})
 		}

@@ -15,9 +15,12 @@ import (
 	"weir.dev/weir/server/source"
 )
 
+const mergeDomainsUsage = "let several files be for one domain"
+
 func newCheckCommand() *cobra.Command {
 	var asJSON bool
 	var n instances
+	var opts rules.Options
 	cmd := &cobra.Command{
 		Use:   "check FILE|DIR…",
 		Short: "Say what a configuration means, or everything that is wrong with it",
@@ -29,8 +32,12 @@ to write instead, and exit with status 1. Warnings do not change the status.
 
 How many instances of the service share the limits is what --instances says, or
 WEIR_INSTANCES, or the files. It decides what each serves while the store is away, and how
-much more than a limit they may let pass where it has a lease.`,
-		Example: "  weir check examples/quickstart/ratelimit.yaml",
+much more than a limit they may let pass where it has a lease.
+
+With --upstream the verdict is that of envoyproxy/ratelimit: weir's own keys are faults, and
+a YAML key written twice or a second document, of which that service silently loses one, is
+a warning.`,
+		Example: "  weir check examples/quickstart/ratelimit.yaml\n  weir check --upstream --merge-domains --json /etc/ratelimit/config",
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if text, ok := os.LookupEnv("WEIR_INSTANCES"); ok && n == 0 {
@@ -42,7 +49,7 @@ much more than a limit they may let pass where it has a lease.`,
 			if err != nil {
 				return err
 			}
-			report := newCheckReport(files, int(n))
+			report := newCheckReport(opts, files, int(n))
 			if asJSON {
 				err = report.writeJSON(cmd.OutOrStdout())
 			} else {
@@ -55,6 +62,8 @@ much more than a limit they may let pass where it has a lease.`,
 		},
 	}
 	cmd.Flags().Var(&n, "instances", "how many instances of the service will share the limits")
+	cmd.Flags().BoolVar(&opts.MergeDomains, "merge-domains", false, mergeDomainsUsage)
+	cmd.Flags().BoolVar(&opts.Upstream, "upstream", false, "give the verdict of envoyproxy/ratelimit")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the rules, faults and warnings as JSON")
 	return cmd
 }
@@ -90,6 +99,8 @@ type checkedLimit struct {
 	Instances    int           `json:"instances,omitempty"`
 	Lease        *checkedLease `json:"lease,omitempty"`
 
+	Candidate *checkedLimit `json:"candidate,omitempty"` // compared with it, and never enforced
+
 	limit *rules.Limit
 }
 
@@ -103,10 +114,10 @@ type checkedLease struct {
 	More   int64   `json:"more"` // most units beyond the worst case
 }
 
-func newCheckReport(files []rules.File, instances int) checkReport {
+func newCheckReport(opts rules.Options, files []rules.File, instances int) checkReport {
 	report := checkReport{Rules: []checkedRule{}, Faults: []rules.Fault{}, Warnings: []rules.Fault{}}
-	config, err := rules.Parse(files...)
-	if err == nil {
+	config, err := opts.Parse(files...)
+	if err == nil && !opts.Upstream { // there limits have no instances
 		err = config.CheckInstances(instances)
 	}
 	var faults rules.Faults
@@ -132,7 +143,7 @@ func newCheckedLimit(l *rules.Limit, instances int) checkedLimit {
 		Algorithm: l.Algorithm().String(),
 		Units:     l.Units(),
 		Seconds:   l.Period().Seconds(),
-		WorstCase: worstCase(l.Limit),
+		WorstCase: l.WorstCase(),
 		limit:     l,
 	}
 	if a := l.Algorithm(); a == weir.GCRA || a == weir.LeakyBucket {
@@ -150,27 +161,11 @@ func newCheckedLimit(l *rules.Limit, instances int) checkedLimit {
 		more, effect := rls.LeaseBound(l, instances)
 		c.Lease = &checkedLease{l.Lease.Max, l.Lease.Refill, l.Lease.Expiry.Seconds(), effect, more}
 	}
+	if l.Candidate != nil {
+		candidate := newCheckedLimit(l.Candidate, 0)
+		c.Candidate = &candidate
+	}
 	return c
-}
-
-// worstCase returns the most units that the limit lets pass in any window as long as
-// its period, the end excluded; for a leaky bucket, the most that leave its queue.
-func worstCase(l weir.Limit) int64 {
-	n := l.Units()
-	if n == 0 {
-		return 0
-	}
-	switch l.Algorithm() {
-	case weir.GCRA:
-		return l.Capacity() + n - 1
-	case weir.LeakyBucket:
-		return n + 1
-	case weir.FixedWindow:
-		return 2 * n
-	case weir.SlidingWindow:
-		return 2*n - 1
-	}
-	return n
 }
 
 func (c checkReport) writeJSON(out io.Writer) error {
@@ -209,6 +204,9 @@ func (c checkReport) writeText(out, errs io.Writer) error {
 				domain, rule = "", "  and"
 			}
 			fmt.Fprintf(t, "%s\t%s\t%s%s\t%s\t%s\n", domain, rule, l, shadow, l.worst(), l.withoutStore())
+			if c := l.Candidate; c != nil {
+				fmt.Fprintf(t, "\t  candidate\t%s, only counted\t%s\t\n", c, c.worst())
+			}
 		}
 	}
 	return t.Flush()
