@@ -58,7 +58,7 @@ var mayImport = map[string][]string{
 	"server/source":    {root, "server/rules"},
 	"server/stats":     {},
 	"server/settings":  {},
-	"server/rls":       {root, "server/rules", "lease"},
+	"server/rls":       {root, "server/rules", "server/stats", "lease"},
 	"server/preview":   {root, "server/rules"},
 	"server/httpcheck": {root, "server/rules", "server/rls", "clientip"},
 	"server/admin":     {root, "server/rules", "memstore", "redisstore", "lease"},

@@ -1,8 +1,10 @@
 package rls
 
 import (
+	"maps"
 	"time"
 
+	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -23,6 +25,10 @@ type Answer struct {
 	// metadata, as delay_seconds.
 	Delay time.Duration
 
+	// Headers are what the proxy adds to its answer.
+	Headers []Header
+	// Metadata is more of the dynamic metadata, or nil.
+	Metadata *structpb.Struct
 	// Source names who decided: store, lease, cache, fallback or policy, the last of
 	// these where there were several; "" where no limit applied. Cause is the class of
 	// the error for which it was not the store, or "". Both are in the metadata too.
@@ -58,7 +64,11 @@ func newCurrentLimit(name string, requests uint32, unit pb.RateLimitResponse_Rat
 const (
 	answerCode     = 1
 	answerStatuses = 2
+	answerHeaders  = 3
 	answerMetadata = 6
+
+	headerKey   = 1
+	headerValue = 2
 
 	statusCode      = 1
 	statusLimit     = 2
@@ -76,6 +86,14 @@ func (a *Answer) Append(b []byte) []byte {
 	for i := range a.Statuses {
 		b = protowire.AppendTag(b, answerStatuses, protowire.BytesType)
 		b = protowire.AppendBytes(b, a.Statuses[i].append(scratch[:0]))
+	}
+	for _, h := range a.Headers {
+		wire := protowire.AppendTag(scratch[:0], headerKey, protowire.BytesType)
+		wire = protowire.AppendString(wire, h.Name)
+		wire = protowire.AppendTag(wire, headerValue, protowire.BytesType)
+		wire = protowire.AppendString(wire, h.Value)
+		b = protowire.AppendTag(b, answerHeaders, protowire.BytesType)
+		b = protowire.AppendBytes(b, wire)
 	}
 	if wire := a.metadataWire(); len(wire) > 0 {
 		b = protowire.AppendTag(b, answerMetadata, protowire.BytesType)
@@ -119,11 +137,17 @@ func (a *Answer) Message() *pb.RateLimitResponse {
 		}
 		m.Statuses = append(m.Statuses, status)
 	}
+	for _, h := range a.Headers {
+		m.ResponseHeadersToAdd = append(m.ResponseHeadersToAdd, &core.HeaderValue{Key: h.Name, Value: h.Value})
+	}
 	return m
 }
 
 func (a *Answer) metadata() *structpb.Struct {
-	fields := map[string]*structpb.Value{}
+	fields := maps.Clone(a.Metadata.GetFields())
+	if fields == nil {
+		fields = map[string]*structpb.Value{}
+	}
 	if a.Source != "" {
 		fields["source"] = structpb.NewStringValue(a.Source)
 	}
@@ -139,10 +163,10 @@ func (a *Answer) metadata() *structpb.Struct {
 	return &structpb.Struct{Fields: fields}
 }
 
-// metadataWire encodes metadata, which has nothing that could fail: fixed keys, names and
-// a number. Most answers have nothing but a source, which is encoded once.
+// metadataWire encodes metadata, which has nothing that could fail: its texts are valid.
+// Most answers have nothing but a source, which is encoded once.
 func (a *Answer) metadataWire() []byte {
-	if a.Cause == "" && a.Delay <= 0 {
+	if a.Cause == "" && a.Delay <= 0 && a.Metadata == nil {
 		return sourceWires[a.Source]
 	}
 	b, _ := proto.Marshal(a.metadata())

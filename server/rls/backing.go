@@ -16,9 +16,11 @@ import (
 // answers in its place. It outlives every configuration.
 type backing struct {
 	store     weir.Store
+	counters  weir.Store // of Compat, or nil
 	fallback  weir.Store // nil: none
 	instances int        // 0: as the rules say
 	budget    time.Duration
+	alone     bool // each descriptor is charged by itself
 	log       *slog.Logger
 
 	mu     sync.Mutex
@@ -46,6 +48,9 @@ func (b *backing) frontsFor(config *rules.Config) (fronts, error) {
 	}
 	terms := make(map[int]map[string]lease.Terms)
 	for _, r := range config.Rules() {
+		if b.counters != nil && joint(r) {
+			continue
+		}
 		for i := range r.Limits {
 			l := &r.Limits[i]
 			n := l.InstancesOf(b.instances)
@@ -92,28 +97,32 @@ func (b *backing) use(next fronts) {
 	b.fronts = next
 }
 
-// limiter returns who decides a limit.
-func (b *backing) limiter(l *rules.Limit, shadow bool, all fronts) (*weir.Limiter, error) {
+// limiter returns who decides a limit: joint ones the counters, others the store. It adds
+// to opts what happens when that cannot.
+func (b *backing) limiter(l *rules.Limit, joint bool, opts weir.Options, all fronts) (*weir.Limiter, error) {
 	store := b.store
-	if f := all[l.InstancesOf(b.instances)]; f != nil {
+	if f := all[l.InstancesOf(b.instances)]; joint {
+		store = b.counters
+	} else if f != nil {
 		store = f
 	}
-	opts := weir.Options{Shadow: shadow}
-	switch l.Fallback(b.instances) {
-	case rules.Local:
+	without := opts
+	switch policy := l.Fallback(b.instances); {
+	case b.counters != nil && l.OnStoreError == rules.Unsaid: // an error, as in the original
+	case policy == rules.Local:
 		if b.fallback != nil {
 			opts.Fallback, opts.Instances = b.fallback, l.InstancesOf(b.instances)
 		}
-	case rules.Allow:
+	case policy == rules.Allow:
 		opts.OnFailure = weir.FailOpen
-	case rules.Deny:
+	case policy == rules.Deny:
 		opts.OnFailure = weir.FailClosed
 	}
 	limiter, err := weir.New(store, l.StateName, l.Limit, opts)
 	if err != nil && opts.Fallback != nil {
 		// A request's own limit may be one that cannot be shared; those of rules are
 		// checked. With the store there it is as good as any.
-		return weir.New(store, l.StateName, l.Limit, weir.Options{Shadow: shadow})
+		return weir.New(store, l.StateName, l.Limit, without)
 	}
 	return limiter, err
 }

@@ -47,18 +47,23 @@ func shouldRateLimit(service any, ctx context.Context, decode func(any) error, _
 	}
 	if c.err != nil {
 		err := fmt.Errorf("%w: %w", ErrInvalid, c.err)
-		s.noteFailure(err)
+		s.noteFailure(ctx, err)
 		return nil, status.Error(codes.InvalidArgument, err.Error())
 	}
-	answer, err := s.Decide(ctx, &c.request)
+	answer, took, err := s.timed(ctx, &c.request)
+	s.counts.requests.Add(1)
+	s.counts.response.Observe(took)
 	if err != nil {
-		return nil, status.Error(codeOf(err), err.Error())
+		return nil, status.Error(s.codeOf(err), err.Error())
 	}
 	return answer, nil
 }
 
-func codeOf(err error) codes.Code {
+func (s *Service) codeOf(err error) codes.Code {
+	refused := errors.Is(err, ErrInvalid) && err != errNoDomain && err != errNoDescriptors
 	switch {
+	case s.opts.Compat != nil && !refused: // the original has no other code
+		return codes.Unknown
 	case errors.Is(err, ErrInvalid):
 		return codes.InvalidArgument
 	case errors.Is(err, context.DeadlineExceeded):

@@ -16,30 +16,30 @@ import (
 // ServeHTTP answers a RateLimitRequest in protobuf's JSON with a RateLimitResponse: with
 // status 200 if it may go on and 429 if not. A request that makes no sense gets 400, one
 // that is too long 413, and 503 says that nothing could decide; these have one line of
-// text.
+// text. In Compat all of them get 400. It does not look at the method.
 func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxMessageBytes))
 	if err != nil {
-		s.refuse(w, err)
+		s.refuse(w, r, err)
 		return
 	}
 	if objects(body) > maxObjects {
-		s.refuse(w, fmt.Errorf("it has more than %d objects", maxObjects))
+		s.refuse(w, r, fmt.Errorf("it has more than %d objects", maxObjects))
 		return
 	}
 	var message pb.RateLimitRequest
 	if err := protojson.Unmarshal(body, &message); err != nil {
-		s.refuse(w, fmt.Errorf("the body is no RateLimitRequest in protobuf's JSON: %.200s", err.Error()))
+		s.refuse(w, r, fmt.Errorf("the body is no RateLimitRequest in protobuf's JSON: %.200s", err.Error()))
 		return
 	}
 	request, err := fromMessage(&message)
 	if err != nil {
-		s.refuse(w, err)
+		s.refuse(w, r, err)
 		return
 	}
 	answer, err := s.Decide(r.Context(), &request)
 	switch {
-	case errors.Is(err, ErrInvalid):
+	case err != nil && (s.opts.Compat != nil || errors.Is(err, ErrInvalid)):
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	case err != nil:
@@ -79,11 +79,11 @@ func objects(json []byte) (n int) {
 }
 
 // refuse answers a body that is not even a request.
-func (s *Service) refuse(w http.ResponseWriter, cause error) {
+func (s *Service) refuse(w http.ResponseWriter, r *http.Request, cause error) {
 	err := fmt.Errorf("%w: %w", ErrInvalid, cause)
-	s.noteFailure(err)
+	s.noteFailure(r.Context(), err)
 	code := http.StatusBadRequest
-	if _, ok := errors.AsType[*http.MaxBytesError](cause); ok {
+	if _, ok := errors.AsType[*http.MaxBytesError](cause); ok && s.opts.Compat == nil {
 		code = http.StatusRequestEntityTooLarge
 	}
 	http.Error(w, err.Error(), code)

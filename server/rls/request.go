@@ -16,9 +16,9 @@ const (
 	// MaxMessageBytes is the longest request.
 	MaxMessageBytes = 1 << 20
 	// MaxDescriptors is the most descriptors of a request.
-	MaxDescriptors = 1000
+	MaxDescriptors = 100_000
 	// MaxEntries is the most entries of a descriptor.
-	MaxEntries = 1000
+	MaxEntries = 10_000
 )
 
 var (

@@ -105,8 +105,8 @@ func TestDecodeRefusesWhatIsTooLarge(t *testing.T) {
 		want    string
 	}{
 		{"1 MiB and a byte", withValue(strings.Repeat("x", MaxMessageBytes)), "1048576"},
-		{"10^5 descriptors", []byte(strings.Repeat("\x12\x00", 100_000)), "1000 descriptors"},
-		{"10^4 entries", protowire.AppendBytes([]byte{0x12}, []byte(strings.Repeat("\x0a\x00", 10_000))), "1000 entries"},
+		{"more than 10^5 descriptors", []byte(strings.Repeat("\x12\x00", 100_001)), "100000 descriptors"},
+		{"more than 10^4 entries", protowire.AppendBytes([]byte{0x12}, []byte(strings.Repeat("\x0a\x00", 10_001))), "10000 entries"},
 	} {
 		if _, err := Decode(tt.message); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: error = %v, want one with %q", tt.name, err, tt.want)

@@ -325,14 +325,14 @@ func TestBadRequestsGetInvalidArgument(t *testing.T) {
 		request *pb.RateLimitRequest
 		want    string
 	}{
-		{"no domain", &pb.RateLimitRequest{Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}, "domain is empty"},
-		{"no descriptors", &pb.RateLimitRequest{Domain: "shop"}, "no descriptors"},
+		{"no domain", &pb.RateLimitRequest{Descriptors: []*common.RateLimitDescriptor{descriptor("user=a")}}, "domain must not be empty"},
+		{"no descriptors", &pb.RateLimitRequest{Domain: "shop"}, "list must not be empty"},
 		{"unit 0 in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, 0)), "unit 0"},
 		{"unit 99 in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, 99)), "unit 99"},
 		{"unit 257 in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, 257)), "unit 257"},
 		{"negative unit in an override", oneDescriptor(withLimit(descriptor("user=a"), 5, -1)), "unit -1"},
-		{"10^4 entries", oneDescriptor(descriptor(make([]string, 10_000)...)), "1000 entries"},
-		{"10^5 descriptors", &pb.RateLimitRequest{Domain: "shop", Descriptors: manyDescriptors(100_000)}, "1000 descriptors"},
+		{"more than 10^4 entries", oneDescriptor(descriptor(make([]string, 10_001)...)), "10000 entries"},
+		{"more than 10^5 descriptors", &pb.RateLimitRequest{Domain: "shop", Descriptors: manyDescriptors(100_001)}, "100000 descriptors"},
 		{"a message above 1 MiB", oneDescriptor(descriptor("user=" + strings.Repeat("x", 1<<20))), "1048576"},
 	}
 	for _, tt := range bad {
@@ -462,7 +462,7 @@ func TestServiceWithoutRulesIsUnavailable(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = s.Decide(t.Context(), &Request{Domain: "shop", Descriptors: make([]Descriptor, 1)})
-	if err == nil || codeOf(err) != codes.Unavailable {
+	if err == nil || s.codeOf(err) != codes.Unavailable {
 		t.Errorf("Decide = %v, want an error that is Unavailable", err)
 	}
 }

@@ -20,6 +20,10 @@ type watchedStore struct {
 	faults  spells
 }
 
+func (s *Service) watch(store weir.Store) *watchedStore {
+	return &watchedStore{Store: store, metrics: s.metrics, log: s.log, classOf: s.classOf}
+}
+
 func (w *watchedStore) Take(ctx context.Context, ask weir.Ask) (weir.Decision, error) {
 	start := time.Now()
 	d, err := w.Store.Take(ctx, ask)
