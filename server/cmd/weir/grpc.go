@@ -31,6 +31,7 @@ func (s *server) newGRPCServer() (*grpc.Server, error) {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.StreamInterceptor(s.endWithService),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.opts.grpcAge, MaxConnectionAgeGrace: s.opts.ageGrace}),
 	}
 	if err := s.opts.grpcTLS.validate(); err != nil {
 		return nil, err

@@ -40,6 +40,24 @@ func newChecks(illCode int, parts ...string) *checks {
 	return c
 }
 
+// newChecks returns the checks of a service that runs as the options say. Rules that are
+// waited for must be loaded first; in weir's own mode they always are. Redis that is away
+// is an illness only where the original's setting says so.
+func (o *serveOptions) newChecks() *checks {
+	set := o.compat
+	if set == nil {
+		return newChecks(http.StatusServiceUnavailable, rulesLoaded)
+	}
+	var parts []string
+	if set.Config.HealthyOnceOneLoaded || set.Config.XDS && !set.Config.StartWithout {
+		parts = append(parts, rulesLoaded)
+	}
+	if set.RedisUse.HealthNeedsConnection {
+		parts = append(parts, storeReached)
+	}
+	return newChecks(http.StatusInternalServerError, parts...)
+}
+
 // set says whether a part is well.
 func (c *checks) set(part string, well bool) {
 	c.mu.Lock()

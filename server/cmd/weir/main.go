@@ -12,7 +12,9 @@ import (
 )
 
 func main() {
-	if err := newRootCommand().ExecuteContext(context.Background()); err != nil {
+	root := newRootCommand()
+	root.SetArgs(arguments(os.Args))
+	if err := root.ExecuteContext(context.Background()); err != nil {
 		status := 1
 		if exit, ok := errors.AsType[exitError](err); ok {
 			status = exit.status

@@ -22,8 +22,9 @@ type watchedNode struct {
 	failures map[redisstore.Class]int64
 }
 
-// run looks once a second, so that a node which comes and goes fills no log.
-func (w *nodeWatch) run(ctx context.Context, nodes func() []redisstore.Node) {
+// run looks once a second, so that a node which comes and goes fills no log, and tells
+// whether any answers.
+func (w *nodeWatch) run(ctx context.Context, nodes func() []redisstore.Node, tell func(well bool)) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -31,13 +32,15 @@ func (w *nodeWatch) run(ctx context.Context, nodes func() []redisstore.Node) {
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			w.see(nodes(), now)
+			tell(w.see(nodes(), now))
 		}
 	}
 }
 
-// see logs what has changed since it was called last.
-func (w *nodeWatch) see(nodes []redisstore.Node, now time.Time) {
+// see logs what has changed since it was called last. It reports whether any node
+// answers, or there is none to ask.
+func (w *nodeWatch) see(nodes []redisstore.Node, now time.Time) (well bool) {
+	well = len(nodes) == 0
 	next := make(map[string]watchedNode, len(nodes))
 	for _, n := range nodes {
 		before := w.seen[n.Addr]
@@ -51,8 +54,10 @@ func (w *nodeWatch) see(nodes []redisstore.Node, now time.Time) {
 			w.log.Info("a node of the store answers again", "node", n.Addr, "after", now.Sub(before.since).Round(time.Second))
 		}
 		next[n.Addr] = is
+		well = well || !is.fails
 	}
 	w.seen = next
+	return well
 }
 
 // grown returns the classes of which there are more failures than before, sorted.

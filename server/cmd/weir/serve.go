@@ -10,21 +10,27 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"weir.dev/weir/server/settings"
 )
 
-// serveOptions is what the flags of serve say.
+// serveOptions is how the service runs: what the flags of serve say, or in compat the
+// settings of envoyproxy/ratelimit.
 type serveOptions struct {
+	compat              *settings.Settings // nil: weir's own mode
 	config              []string
 	store               string
 	storeBudget         time.Duration
 	instances           instances
 	grpc, http, debug   string // HOST:PORT, or unix:PATH
 	grpcTLS             tlsFiles
+	grpcAge, ageGrace   time.Duration // of connections; 0: for ever
 	logLevel, logFormat string
 }
 
 func newServeCommand() *cobra.Command {
 	var opts serveOptions
+	var compat bool
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE|DIR",
 		Short: "Run the rate limit service",
@@ -45,11 +51,22 @@ say, it is local if the number is known, and else the answer is an error (UNAVAI
 which the proxy decides. Proxies get their answer before their timeout, whatever the store
 does.
 
+With --compat, or started under the name ratelimit, weir behaves as envoyproxy/ratelimit:
+that service's environment (PORT, REDIS_URL, RUNTIME_ROOT and so on) says everything, with
+its defaults, and no flag but --compat counts. Without it that environment is not read.
+docs/migrate.md has the differences.
+
 Stores:
 ` + storeUsage,
 		Example: "  weir serve --config limits.yaml\n  weir serve --config /etc/weir --store redis://127.0.0.1:6379",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if compat {
+				if err := onlyCompat(cmd.Flags()); err != nil {
+					return err
+				}
+				return serveCompat(cmd.Context(), cmd.ErrOrStderr(), os.LookupEnv)
+			}
 			if err := setFromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
 				return err
 			}
@@ -67,6 +84,7 @@ Stores:
 		},
 	}
 	flags := cmd.Flags()
+	flags.BoolVar(&compat, "compat", false, "behave as envoyproxy/ratelimit, as its environment says; see above")
 	flags.StringArrayVar(&opts.config, "config", nil, configUsage)
 	flags.StringVar(&opts.store, "store", "memory:", "where counters are kept, a `URL`: see above")
 	flags.DurationVar(&opts.storeBudget, "store-budget", 0, "longest `TIME` that a question waits for the store's network (default 50ms)")

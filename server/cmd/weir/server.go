@@ -17,6 +17,7 @@ import (
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/server/admin"
 	"weir.dev/weir/server/rls"
+	"weir.dev/weir/server/stats"
 )
 
 // drainTimeout bounds how long requests under way may take after SIGTERM.
@@ -28,6 +29,8 @@ type server struct {
 	log      *slog.Logger
 	checks   *checks
 	registry *prometheus.Registry
+	counts   *stats.Registry // by the original's names, in compat; else nil, which counts nothing
+	sink     *stats.Sink     // where they go; nil: nowhere
 	store    *openStore
 	service  *rls.Service
 
@@ -37,6 +40,9 @@ type server struct {
 	grpcServer              *grpc.Server
 	httpServer, debugServer *http.Server
 	grpc, http, debug       net.Listener
+
+	metricsServer *http.Server // metrics on an address of their own, in compat; else nil
+	metrics       net.Listener
 }
 
 // newServer opens the store, loads the rules and listens. After an error nothing is left
@@ -49,13 +55,16 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 			s.close()
 		}
 	}()
-	if s.store, err = newStore(opts.store, opts.storeBudget); err != nil {
-		return nil, fmt.Errorf("--store: %w", err)
+	if s.store, err = opts.openStore(); err != nil {
+		return nil, err
+	}
+	if err := s.openStats(); err != nil {
+		return nil, err
 	}
 	if s.service, err = s.newService(); err != nil {
 		return nil, err
 	}
-	s.checks = newChecks(http.StatusServiceUnavailable, rulesLoaded)
+	s.checks = opts.newChecks()
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -65,10 +74,20 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	config := s.service.Rules()
-	log.Info("serving", "grpc", s.grpc.Addr().String(), "http", s.http.Addr().String(), "debug", s.debug.Addr().String(),
-		"store", storeName(opts.store), "domains", len(config.Domains()), "rules", len(config.Rules()))
+	s.announce()
 	return s, nil
+}
+
+// openStore opens where the counters are kept.
+func (o *serveOptions) openStore() (*openStore, error) {
+	if o.compat != nil {
+		return newCompatStore(o.compat)
+	}
+	store, err := newStore(o.store, o.storeBudget)
+	if err != nil {
+		return nil, fmt.Errorf("--store: %w", err)
+	}
+	return store, nil
 }
 
 // newService returns what decides, with the store in memory that stands in for a store
@@ -78,14 +97,34 @@ func (s *server) newService() (*rls.Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	return rls.New(s.store.Store, rls.Options{
+	opts := rls.Options{
 		Registry:        s.registry,
 		Log:             s.log,
 		StoreErrorClass: storeErrorClass,
 		Budget:          s.store.budget,
 		Fallback:        fallback,
 		Instances:       int(s.opts.instances),
-	})
+	}
+	if s.opts.compat != nil {
+		s.compatAnswers(&opts)
+	}
+	return rls.New(s.store.Store, opts)
+}
+
+// announce logs that and where the service serves.
+func (s *server) announce() {
+	attrs := []any{"grpc", s.grpc.Addr().String(), "http", s.http.Addr().String(), "debug", s.debug.Addr().String()}
+	if s.opts.compat == nil {
+		attrs = append(attrs, "store", storeName(s.opts.store))
+	}
+	if config := s.service.Rules(); config != nil {
+		attrs = append(attrs, "domains", len(config.Domains()), "rules", len(config.Rules()))
+	}
+	s.log.Info("serving", attrs...)
+	if tcp, ok := s.debug.Addr().(*net.TCPAddr); ok && !tcp.IP.IsLoopback() {
+		s.log.Warn("the debug listener answers whoever reaches it, with profiles and the rules: bind it to the loopback, or keep others from its port",
+			"debug", s.debug.Addr().String())
+	}
 }
 
 // makeServers makes what answers on each listener.
@@ -101,6 +140,7 @@ func (s *server) makeServers() (err error) {
 	}
 	s.httpServer = newHTTPServer(s.httpRoutes(), s.log)
 	s.debugServer = newHTTPServer(s.debugRoutes(), s.log)
+	s.makeMetricsServer()
 	return nil
 }
 
@@ -122,7 +162,15 @@ func (s *server) httpRoutes() http.Handler {
 }
 
 func (s *server) debugRoutes() http.Handler {
-	return admin.Debug(s.service.Rules)
+	debug := admin.Debug(s.service.Rules)
+	if s.opts.compat == nil {
+		return debug
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /rlconfig", dumpRules(s.service.Rules))
+	mux.Handle("GET /stats", s.counts)
+	mux.Handle("/", debug)
+	return mux
 }
 
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
@@ -137,30 +185,36 @@ func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
-// listen opens the three listeners.
+// listen opens the listeners.
 func (s *server) listen() error {
 	var errs []error
-	for _, l := range []struct {
-		flag, address string
-		listener      *net.Listener
-	}{{"--grpc", s.opts.grpc, &s.grpc}, {"--http", s.opts.http, &s.http}, {"--debug", s.opts.debug, &s.debug}} {
+	open := func(listener *net.Listener, what, address string) {
 		var err error
-		if *l.listener, err = listen(l.address); err != nil {
-			errs = append(errs, fmt.Errorf("%s %q: %w", l.flag, l.address, err))
+		if *listener, err = listen(address); err != nil {
+			errs = append(errs, fmt.Errorf("%s %q: %w", what, address, err))
 		}
+	}
+	open(&s.grpc, "--grpc", s.opts.grpc)
+	open(&s.http, "--http", s.opts.http)
+	open(&s.debug, "--debug", s.opts.debug)
+	if s.metricsServer != nil {
+		open(&s.metrics, "PROMETHEUS_ADDR", s.metricsServer.Addr)
 	}
 	return errors.Join(errs...)
 }
 
 // run answers until ctx ends, then drains. The error says that a listener failed.
 func (s *server) run(ctx context.Context) error {
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	go func() { failed <- s.grpcServer.Serve(s.grpc) }()
 	go func() { failed <- s.httpServer.Serve(s.http) }()
 	go func() { failed <- s.debugServer.Serve(s.debug) }()
+	if s.metricsServer != nil {
+		go func() { failed <- s.metricsServer.Serve(s.metrics) }()
+	}
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	go (&nodeWatch{log: s.log}).run(watching, s.store.nodes)
+	go (&nodeWatch{log: s.log}).run(watching, s.store.nodes, s.storeAnswers)
 	go s.reload(watching)
 	var err error
 	select {
@@ -199,17 +253,26 @@ func (s *server) drain() {
 	s.close()
 }
 
+// storeAnswers takes the news of whether the store does, where health depends on it. By
+// default it does not: the service answers without a store too, and a blip of the store
+// would have all its instances restarted at once.
+func (s *server) storeAnswers(well bool) {
+	if set := s.opts.compat; set != nil && set.RedisUse.HealthNeedsConnection {
+		s.checks.set(storeReached, well)
+	}
+}
+
 // close ends everything at once.
 func (s *server) close() {
 	if s.grpcServer != nil {
 		s.grpcServer.Stop()
 	}
-	for _, h := range []*http.Server{s.httpServer, s.debugServer} {
+	for _, h := range []*http.Server{s.httpServer, s.debugServer, s.metricsServer} {
 		if h != nil {
 			h.Close()
 		}
 	}
-	for _, l := range []net.Listener{s.grpc, s.http, s.debug} {
+	for _, l := range []net.Listener{s.grpc, s.http, s.debug, s.metrics} {
 		if l != nil {
 			l.Close() // closed already if its server ran
 		}
@@ -217,6 +280,7 @@ func (s *server) close() {
 	if s.service != nil {
 		s.service.Close()
 	}
+	s.closeStats()
 	if s.store == nil {
 		return
 	}

@@ -16,6 +16,7 @@ import (
 	"weir.dev/weir"
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/redisstore"
+	"weir.dev/weir/server/rls"
 )
 
 // storeUsage is what users write for a store.
@@ -30,9 +31,10 @@ in the password %, and in the query @ as well, are written as %25 and %40`
 // openStore is a store, and what a service does with one.
 type openStore struct {
 	weir.Store
-	budget time.Duration            // the longest that a question takes; 0 in memory
-	nodes  func() []redisstore.Node // the servers that decide; none in memory
-	close  func() error
+	counters rls.Counters             // shared with envoyproxy/ratelimit in compat; else nil
+	budget   time.Duration            // the longest that a question takes; 0 in memory
+	nodes    func() []redisstore.Node // the servers that decide; none in memory
+	close    func() error
 }
 
 // newStore returns the store that a URL names, with a budget for its questions, or 0 for

@@ -1,0 +1,71 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"weir.dev/weir/server/admin"
+	"weir.dev/weir/server/stats"
+)
+
+// flushTimeout bounds the last message to a sink.
+const flushTimeout = time.Second
+
+// openStats begins to count by the original's names, in compat.
+func (s *server) openStats() (err error) {
+	set := s.opts.compat
+	if set == nil {
+		return nil
+	}
+	opts := stats.Options{
+		Statsd:        set.Stats.Statsd,
+		Dogstatsd:     set.Stats.DogStatsd,
+		Prometheus:    set.Stats.Prometheus,
+		Disabled:      set.Stats.Disabled,
+		Network:       set.Stats.Protocol,
+		Host:          set.Stats.StatsdHost,
+		Port:          set.Stats.StatsdPort,
+		FlushInterval: set.Stats.FlushInterval,
+		ExtraTags:     set.Stats.ExtraTags,
+		MapperFile:    set.Stats.PrometheusMapper,
+		Milliseconds:  set.Stats.PrometheusMilliseconds,
+		Log:           s.log,
+	}
+	for _, m := range set.Stats.Mogrifiers {
+		opts.Mogrifiers = append(opts.Mogrifiers, stats.Mogrifier(m))
+	}
+	s.counts = stats.New()
+	if s.sink, err = stats.Open(s.counts, opts); err != nil {
+		return err
+	}
+	if c := s.sink.Collector(); c != nil {
+		return s.registry.Register(c)
+	}
+	return nil
+}
+
+// makeMetricsServer makes what answers where the original's Prometheus looks: with weir's
+// own metrics too.
+func (s *server) makeMetricsServer() {
+	set := s.opts.compat
+	if set == nil || !set.Stats.Prometheus || set.Stats.Disabled {
+		return
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET "+set.Stats.PrometheusPath, admin.Metrics(s.registry))
+	s.metricsServer = newHTTPServer(mux, s.log)
+	s.metricsServer.Addr = set.Stats.PrometheusAddr
+}
+
+// closeStats tells the sink what it does not know yet.
+func (s *server) closeStats() {
+	if s.sink == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	if err := s.sink.Close(ctx); err != nil {
+		s.log.Warn("the last counts are lost", "error", err)
+	}
+}
