@@ -22,8 +22,8 @@ func TestEnvoysPingsKeepAnIdleConnection(t *testing.T) {
 	})
 	c.expect(t, []int{200, 429}, "/", "x-rule", "two", "x-user", "bob")
 	for name, want := range map[string]int{"upstream_cx_total": 1, "upstream_cx_close_notify": 0, "upstream_cx_destroy": 0} {
-		if got := e.stat(t, "cluster.pinged."+name); got != want {
-			t.Errorf("%s is %d, want %d", name, got, want)
+		if err := e.wantStat(t, "cluster.pinged."+name, want); err != nil {
+			t.Error(err)
 		}
 	}
 }
@@ -47,12 +47,7 @@ func TestHealthIsToldByEachNameThatProxiesAskFor(t *testing.T) {
 	untilHealthy := func(want int) {
 		t.Helper()
 		for _, name := range known {
-			wait(t, fmt.Sprintf("health %d of %s", want, name), func() error {
-				if got := e.stat(t, "cluster."+name+".membership_healthy"); got != want {
-					return fmt.Errorf("%d hosts are healthy, want %d", got, want)
-				}
-				return nil
-			})
+			wait(t, "health", func() error { return e.wantStat(t, "cluster."+name+".membership_healthy", want) })
 		}
 	}
 	untilHealthy(1)

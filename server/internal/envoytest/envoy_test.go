@@ -50,7 +50,18 @@ func startEnvoy(t *testing.T, listeners ...listener) *envoy {
 	t.Helper()
 	upstream := httptest.NewServer(http.HandlerFunc(greet))
 	t.Cleanup(upstream.Close)
-	e, err := launchEnvoy(t.TempDir(), upstream.Listener.Addr().String(), listeners...)
+	dir := t.TempDir()
+	name, err := configure(dir, upstream.Listener.Addr().String(), listeners)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startEnvoyOn(t, name)
+}
+
+// startEnvoyOn runs an Envoy on a file, in the file's folder, until the test ends.
+func startEnvoyOn(t *testing.T, config string) *envoy {
+	t.Helper()
+	e, err := launchEnvoy(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,16 +76,13 @@ func startEnvoy(t *testing.T, listeners ...listener) *envoy {
 
 func greet(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello\n") }
 
-// launchEnvoy runs an Envoy in dir, and returns when it is ready.
-func launchEnvoy(dir, upstream string, listeners ...listener) (*envoy, error) {
+// launchEnvoy runs an Envoy on a file, in the file's folder, and returns when it is ready.
+func launchEnvoy(config string) (*envoy, error) {
 	path, err := testserver.Find("envoy")
 	if err != nil {
 		return nil, err
 	}
-	config, err := configure(dir, upstream, listeners)
-	if err != nil {
-		return nil, err
-	}
+	dir := filepath.Dir(config)
 	e := &envoy{
 		Process: &testserver.Process{Path: path, Dir: dir, Args: []string{"-c", config, "--concurrency", "1", "--use-dynamic-base-id",
 			"--log-level", "warning", "--admin-address-path", "admin", "--file-flush-interval-msec", "50"}},
@@ -165,6 +173,15 @@ func (e *envoy) findPorts() error {
 	e.ports = map[string]string{}
 	for _, l := range found.Listeners {
 		e.ports[l.Name] = fmt.Sprintf("%s:%d", l.Address.Socket.Address, l.Address.Socket.Port)
+	}
+	return nil
+}
+
+// wantStat returns nil if one of Envoy's counters or gauges has a value.
+func (e *envoy) wantStat(t *testing.T, name string, want int) error {
+	t.Helper()
+	if got := e.stat(t, name); got != want {
+		return fmt.Errorf("%s is %d, want %d", name, got, want)
 	}
 	return nil
 }
@@ -288,7 +305,12 @@ func (s *stack) start(redis string) (*envoy, error) {
 			listeners = append(listeners, listener{Name: name, Service: service.grpc, Filter: patient})
 		}
 		upstream := httptest.NewServer(http.HandlerFunc(greet))
-		s.envoy, s.err = launchEnvoy(shared.dir, upstream.Listener.Addr().String(), listeners...)
+		config, err := configure(shared.dir, upstream.Listener.Addr().String(), listeners)
+		if err != nil {
+			s.err = err
+			return
+		}
+		s.envoy, s.err = launchEnvoy(config)
 	})
 	return s.envoy, s.err
 }
