@@ -27,6 +27,9 @@ type Answer struct {
 
 	// Headers are what the proxy adds to its answer.
 	Headers []Header
+	// Violated are the limits that are over, as the headers of draft 11 name them; nil
+	// without these.
+	Violated []string
 	// Metadata is more of the dynamic metadata, or nil.
 	Metadata *structpb.Struct
 	// Source names who decided: store, lease, cache, fallback or policy, the last of

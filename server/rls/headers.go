@@ -101,7 +101,7 @@ func (q *question) told(a *Answer) int {
 		case s.Limit == nil:
 		case s.OverLimit && !q.parts[i].isQuota(q.service.opts.Quota):
 			least, told = 0, i
-		case s.Remaining < least || told < 0:
+		case s.Remaining < least: // as there, one with 2^32-1 left is none
 			least, told = s.Remaining, i
 		}
 	}
@@ -154,6 +154,9 @@ func (q *question) draft11(a *Answer, told int) []Header {
 			return
 		}
 		seen[l.policy.name] = true
+		if a.Statuses[i].OverLimit {
+			a.Violated = append(a.Violated, strings.Trim(l.policy.name, `"`))
+		}
 		policies = append(policies, l.policy.text)
 		item := fmt.Sprintf("%s;r=%d", l.policy.name, d.Remaining)
 		if wait := waitFor(d); wait != weir.Never {

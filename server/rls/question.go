@@ -298,8 +298,10 @@ func (q *question) decorate(a *Answer) {
 	if q.service.opts.Metadata {
 		a.Metadata = q.metadata()
 	}
-	if h := &q.service.opts.Headers; h.Counts || h.Draft11 {
-		a.Headers = q.headers(a, h)
+	h := q.service.opts.Headers
+	h.Draft11 = h.Draft11 || q.request.Draft11
+	if h.Counts || h.Draft11 {
+		a.Headers = q.headers(a, &h)
 	}
 }
 

@@ -33,6 +33,7 @@ type Request struct {
 	Domain      string
 	Descriptors []Descriptor
 	Hits        uint32 // hits_addend, for descriptors without their own; 0 means 1
+	Draft11     bool   // the answer has Headers.Draft11, whatever the service's options say
 }
 
 // Descriptor is a RateLimitDescriptor: the entries that rules match, in order.
