@@ -201,7 +201,8 @@ func length(digits []byte) (n int64) {
 	return n
 }
 
-// guard makes every connection of a client a guarded one.
+// guard makes every connection of a client a guarded one and, where RESP2 is spoken, one
+// without HELLO.
 func guard(opt *rueidis.ClientOption) {
 	dial := opt.DialCtxFn
 	if dial == nil {
@@ -217,6 +218,9 @@ func guard(opt *rueidis.ClientOption) {
 		conn, err := dial(ctx, addr, d, config)
 		if err != nil {
 			return nil, err
+		}
+		if opt.AlwaysRESP2 {
+			conn = &silent{Conn: conn}
 		}
 		return &guarded{Conn: conn}, nil
 	}

@@ -75,6 +75,10 @@ func clientOption(o Options) rueidis.ClientOption {
 			MasterSet: o.Master, Username: o.SentinelUsername, Password: o.SentinelPassword, ClientName: o.ClientName,
 		}
 	}
+	if o.RESP2 {
+		opt.ClientName, opt.Sentinel.ClientName = "", ""
+		opt.ClientSetInfo = rueidis.DisableClientSetInfo
+	}
 	if o.TLS != nil {
 		config := o.TLS.Clone()
 		config.MinVersion = max(config.MinVersion, tls.VersionTLS12)

@@ -41,8 +41,8 @@ type Options struct {
 	SentinelUsername, SentinelPassword string
 	DB                                 int         // database number, for one server or Sentinel
 	TLS                                *tls.Config // nil: plain TCP; TLS 1.2 is the least
-	RESP2                              bool        // for proxies that do not know HELLO
-	ClientName                         string      // as CLIENT LIST shows it; default "weir"
+	RESP2                              bool        // for proxies such as twemproxy: neither HELLO nor CLIENT is sent, nor INFO
+	ClientName                         string      // as CLIENT LIST shows it, but for RESP2; default "weir"
 
 	// Budget is the longest that one question waits for the network, redirects, resends
 	// and connecting included: at most a minute. Default 50 ms.
