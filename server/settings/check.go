@@ -68,6 +68,10 @@ func (g *GRPC) check() error {
 	return nil
 }
 
+// RedisScheme begins a URL such as redis://USER:PASSWORD@HOST:PORT/DB, which may stand in
+// place of HOST:PORT of a single server.
+const RedisScheme = "redis://"
+
 // check says what is wrong with where the pool is. It never shows the URL: a password may
 // be in it.
 func (p *Pool) check(prefix string) error {
@@ -84,6 +88,9 @@ func (p *Pool) check(prefix string) error {
 			if p.URL == "" {
 				return bad("it is empty: write the path of Redis' unix socket, or HOST:PORT and tcp in " + prefix + "SOCKET_TYPE")
 			}
+			return nil
+		}
+		if strings.HasPrefix(p.URL, RedisScheme) {
 			return nil
 		}
 		if len(parts) > 1 {

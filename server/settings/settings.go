@@ -185,8 +185,8 @@ type Tracing struct {
 	SamplingRate     float64
 }
 
-// Note says what becomes of a setting that is given and does nothing here.
-type Note struct{ Name, Text string }
+// Note says why a setting that is given has no effect here.
+type Note struct{ Name, Why string }
 
 // Load reads all settings from an environment, where lookup is as os.LookupEnv. What is
 // not set has the original's default. The notes are about settings that are set and have

@@ -212,7 +212,7 @@ func TestEverySettingHasItsDefaultItsEffectOrNoteAndItsError(t *testing.T) {
 				t.Errorf("%s=%s: %q, want %q", tt.name, tt.value, value, tt.want)
 			}
 		}
-		noted := len(notes) == 1 && notes[0].Name == tt.name && strings.Contains(notes[0].Text, tt.note)
+		noted := len(notes) == 1 && notes[0].Name == tt.name && strings.Contains(notes[0].Why, tt.note)
 		if (tt.note != "") != noted || tt.note == "" && len(notes) > 0 {
 			t.Errorf("%s=%s: notes %v, want one with %q, or none for an empty one", tt.name, tt.value, notes, tt.note)
 		}
@@ -283,6 +283,7 @@ func TestSettingsThatDoNotGoTogetherAreRefused(t *testing.T) {
 		{"REDIS_URL", []string{"REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", "a:1,b:2"}},
 		{"REDIS_URL", []string{"REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", "a:b"}},
 		{"", []string{"REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", "a:1"}},
+		{"", []string{"REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", "redis://u:p@a:1/2"}},
 		{"MASTER,HOST:PORT", []string{"REDIS_TYPE", "SENTINEL", "REDIS_URL", "a:1"}},
 		{"", []string{"REDIS_TYPE", "SENTINEL", "REDIS_URL", "main,a:1,b:2"}},
 		{"REDIS_URL", []string{"REDIS_TYPE", "CLUSTER", "REDIS_URL", "a:1, b:2:3"}},
@@ -303,7 +304,7 @@ func TestSettingsThatDoNotGoTogetherAreRefused(t *testing.T) {
 
 func TestErrorsNeverShowThePassword(t *testing.T) {
 	t.Parallel()
-	_, _, err := settings.Load(environment("REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", "redis://u:hunter2@h:1", "REDIS_AUTH", "u:hunter2", "PORT", "x"))
+	_, _, err := settings.Load(environment("REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", "rediss://u:hunter2@h:1", "REDIS_AUTH", "u:hunter2"))
 	if err == nil || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error %v, want one without the password", err)
 	}

@@ -10,14 +10,14 @@ type row struct {
 
 // Why settings have no effect.
 const (
-	noteDead       = "has no effect, nor has it with envoyproxy/ratelimit: leave it out"
-	noteOneLink    = "has no effect: one connection to each Redis node carries all questions, which are pipelined as they come"
-	noteNoWait     = "has no effect: the service starts without Redis, and connects when it answers"
-	noteNoMemcache = "has no effect: memcached is not supported"
-	noteNoTracing  = "has no effect: no spans are exported"
-	noteDotFiles   = "has no effect: files and directories whose names begin with a dot are never read"
-	noteReadOnly   = "has no effect: a node that has become a replica is noticed by its answer, and its master asked"
-	noteUnknown    = "is no setting of envoyproxy/ratelimit, and has no effect: client certificates are checked with GRPC_CLIENT_TLS_CACERT"
+	noteDead       = "nor has it with envoyproxy/ratelimit: leave it out"
+	noteOneLink    = "one connection to each Redis node carries all questions, which are pipelined as they come"
+	noteNoWait     = "the service starts without Redis, and connects when it answers"
+	noteNoMemcache = "memcached is not supported"
+	noteNoTracing  = "no spans are exported"
+	noteDotFiles   = "files and directories whose names begin with a dot are never read"
+	noteReadOnly   = "a node that has become a replica is noticed by its answer, and its master asked"
+	noteUnknown    = "it is no setting of envoyproxy/ratelimit, and client certificates are checked with GRPC_CLIENT_TLS_CACERT alone"
 )
 
 // table returns every setting, with the fields of s.

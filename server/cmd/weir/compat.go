@@ -54,7 +54,7 @@ func serveCompat(ctx context.Context, out io.Writer, lookup func(string) (string
 	}
 	log := newCompatLogger(out, set.Log)
 	for _, n := range notes {
-		log.Warn("a setting "+n.Text, "setting", n.Name)
+		log.Warn("a setting has no effect", "setting", n.Name, "why", n.Why)
 	}
 	s, err := newServer(compatOptions(&set), log)
 	if err != nil {
@@ -178,11 +178,16 @@ func redisOptions(p *settings.Pool, use *settings.RedisUse) (redisstore.Options,
 	case "CLUSTER":
 		opts.Cluster = true
 	case "SINGLE":
-		if p.Network == "unix" {
+		switch {
+		case p.Network == "unix":
 			opts.Addrs = []string{unixAddress}
 			opts.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
 				var d net.Dialer
 				return d.DialContext(ctx, "unix", p.URL)
+			}
+		case strings.HasPrefix(p.URL, settings.RedisScheme):
+			if err := single(&opts, p.URL); err != nil {
+				return opts, fmt.Errorf("REDIS_URL: %w", err)
 			}
 		}
 	}
@@ -193,6 +198,24 @@ func redisOptions(p *settings.Pool, use *settings.RedisUse) (redisstore.Options,
 		}
 	}
 	return opts, nil
+}
+
+// single makes a single server of a redis:// URL, in which the password may be, and the
+// number of the database.
+func single(opts *redisstore.Options, text string) error {
+	u, err := parseStoreURL(text)
+	if err != nil {
+		return err
+	}
+	said, err := u.redis()
+	if err != nil {
+		return err
+	}
+	opts.Addrs, opts.DB = said.Addrs, said.DB
+	if said.Password != "" {
+		opts.Username, opts.Password = said.Username, said.Password
+	}
+	return nil
 }
 
 // unixAddress stands for a unix socket where a server is named.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/grpc"
@@ -33,13 +34,13 @@ func (s *server) newGRPCServer() (*grpc.Server, error) {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.opts.grpcAge, MaxConnectionAgeGrace: s.opts.ageGrace}),
 	}
-	if err := s.opts.grpcTLS.validate(); err != nil {
+	if err := s.opts.grpcTLS.check(); err != nil {
 		return nil, err
 	}
 	if s.opts.grpcTLS.cert != "" {
 		config, err := newReloadingTLS(s.opts.grpcTLS, s.log)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("TLS for gRPC: %w", err)
 		}
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}

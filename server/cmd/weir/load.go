@@ -8,20 +8,41 @@ import (
 	"weir.dev/weir/server/source"
 )
 
+// rulesFiles returns the files that the rules are in, or nil if a management server has
+// them.
+func (o *serveOptions) rulesFiles(log *slog.Logger) *source.Files {
+	switch set := o.compat; {
+	case set == nil:
+		return source.New(source.Options{Log: log}, o.config...)
+	case set.Config.XDS:
+		return nil
+	default:
+		return source.New(source.Options{AnyName: true, Beside: set.Config.WatchRoot, Log: log}, o.config...)
+	}
+}
+
 // load reads the rules for the first time. In compat the service starts without them, if
 // need be, and waits for better ones; in weir's own mode the error says what is wrong.
 func (s *server) load() error {
-	if s.opts.compat == nil {
-		config, err := loadRules(s.opts.config, s.log)
-		if err != nil {
-			return err
-		}
-		return s.setRules(config)
+	switch s.files = s.opts.rulesFiles(s.log); {
+	case s.files == nil:
+		return nil
+	case s.opts.compat != nil:
+		s.take(s.files.Read()) // an error is logged, and counted
+		return nil
+	case len(s.opts.config) == 0:
+		return fmt.Errorf("%w, or set WEIR_CONFIG", errNoConfig)
 	}
-	if !s.opts.compat.Config.XDS {
-		s.take(source.Read(s.opts.config...))
+	files, err := s.files.Read()
+	if err != nil {
+		return err
 	}
-	return nil
+	config, err := s.opts.parse(files)
+	if err != nil {
+		return fmt.Errorf("the rules have faults:\n%w", err)
+	}
+	logWarnings(config, s.log)
+	return s.setRules(config)
 }
 
 // take makes the service decide by the rules in files, if these could be read and have
@@ -62,23 +83,7 @@ func (o *serveOptions) parse(files []rules.File) (*rules.Config, error) {
 	return rules.Options{Compat: true, MergeDomains: o.compat.Config.MergeDomains}.Parse(files...)
 }
 
-// loadRules reads the rules, and logs what they surely do not mean.
-func loadRules(paths []string, log *slog.Logger) (*rules.Config, error) {
-	if len(paths) == 0 {
-		return nil, fmt.Errorf("%w, or set WEIR_CONFIG", errNoConfig)
-	}
-	files, err := source.Read(paths...)
-	if err != nil {
-		return nil, err
-	}
-	config, err := rules.Parse(files...)
-	if err != nil {
-		return nil, fmt.Errorf("the rules have faults:\n%w", err)
-	}
-	logWarnings(config, log)
-	return config, nil
-}
-
+// logWarnings logs what rules surely do not mean.
 func logWarnings(config *rules.Config, log *slog.Logger) {
 	for _, w := range config.Warnings {
 		log.Warn("rules", "at", fmt.Sprintf("%s:%d:%d", w.File, w.Line, w.Column), "warning", w.Message)

@@ -17,6 +17,7 @@ import (
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/server/admin"
 	"weir.dev/weir/server/rls"
+	"weir.dev/weir/server/source"
 	"weir.dev/weir/server/stats"
 )
 
@@ -33,6 +34,7 @@ type server struct {
 	sink     *stats.Sink     // where they go; nil: nowhere
 	store    *openStore
 	service  *rls.Service
+	files    *source.Files // of the rules; nil: a management server has them
 
 	serving     context.Context // until the service drains
 	stopServing context.CancelFunc

@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"net/http"
+	"os"
 	"time"
 
 	"weir.dev/weir/server/admin"
@@ -34,6 +37,12 @@ func (s *server) openStats() (err error) {
 	}
 	for _, m := range set.Stats.Mogrifiers {
 		opts.Mogrifiers = append(opts.Mogrifiers, stats.Mogrifier(m))
+	}
+	// The original goes on without a mapping that is not there, and its deployments rely on
+	// it: they mount one that is optional.
+	if _, err := os.Stat(opts.MapperFile); errors.Is(err, fs.ErrNotExist) && opts.MapperFile != "" {
+		s.log.Warn("the mapping is not there, and the built-in one is in its place", "PROMETHEUS_MAPPER_YAML", opts.MapperFile)
+		opts.MapperFile = ""
 	}
 	s.counts = stats.New()
 	if s.sink, err = stats.Open(s.counts, opts); err != nil {
