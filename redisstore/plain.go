@@ -17,7 +17,6 @@ type plain struct {
 	reply    rueidis.RedisMessage // of a key that is not there: nil
 	err      error
 	last     *Error // of the attempt before
-	node     *node
 }
 
 // visit is what goes to one node.

@@ -241,3 +241,73 @@ func several(t *rapid.T, store *redisstore.Store) {
 		}
 	}
 }
+
+// counters are what both stores that count as envoyproxy/ratelimit does are.
+type counters interface {
+	weir.Store
+	TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error
+}
+
+func TestBothCountersAnswerAlike(t *testing.T) {
+	for _, v := range []redistest.Version{redistest.Redis7, redistest.Valkey9} {
+		for _, stop := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, stop when over %v", v, stop), func(t *testing.T) {
+				shared, err := redisstore.NewCounters(redisstore.CountersOptions{
+					Options: redisstore.Options{Addrs: []string{redistest.Shared(t, v).Addr}, Budget: 10 * time.Second}, StopWhenOver: stop, CalendarMonths: true,
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(func() { shared.Close() })
+				rapid.Check(t, func(t *rapid.T) {
+					local, err := memstore.NewCounters(memstore.CountersOptions{MaxKeys: 1 << 12, StopWhenOver: stop, CalendarMonths: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+					counted(t, shared, local)
+				})
+			})
+		}
+	}
+}
+
+// counted asks both counters about a few keys, under limits that change.
+func counted(t *rapid.T, shared, local counters) {
+	const day = 24 * time.Hour
+	ctx, run := context.Background(), fresh.Add(1)
+	now, started := rapid.SampledFrom(starts[:4]).Draw(t, "start"), time.Now()
+	for range rapid.IntRange(1, 25).Draw(t, "n") {
+		if time.Since(started) > 50*time.Second {
+			t.Skip("keys live a minute by the server's own clock, and this machine has stalled")
+		}
+		now += rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 90e6), rapid.Int64Range(0, 40*86400e6), rapid.Int64Range(-90e6, 0)).Draw(t, "step")
+		now = max(now, 0)
+		asks := make([]weir.Ask, rapid.IntRange(1, 4).Draw(t, "asks"))
+		for i := range asks {
+			period := rapid.SampledFrom([]time.Duration{time.Minute, 61 * time.Second, time.Hour, day, 7 * day, 30 * day, 365 * day}).Draw(t, "period")
+			limit := weir.Per(rapid.OneOf(rapid.Int64Range(0, 6), rapid.Int64Range(0, weir.MaxUnits)).Draw(t, "units"), period).By(weir.FixedWindow)
+			asks[i] = weir.Ask{
+				Name: "counted", Key: weir.Text(fmt.Sprintf("counted%d_%d_", run, rapid.IntRange(0, 1).Draw(t, "key"))), Limit: limit,
+				Cost: rapid.OneOf(rapid.Int64Range(0, 3), drawn(limit.Units()), rapid.Int64Min(0)).Draw(t, "cost"),
+			}
+		}
+		got, want := make([]weir.Decision, len(asks)), make([]weir.Decision, len(asks))
+		if err := shared.TakeAt(ctx, now, asks, got); err != nil {
+			t.Fatal(err)
+		}
+		if err := local.TakeAt(ctx, now, asks, want); err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("at %d %+v: %+v", now, asks, got)
+		for i := range asks {
+			if got[i] != want[i] {
+				t.Fatalf("ask %d of %+v at %d:\nredis  %+v\nmemory %+v", i, asks, now, got[i], want[i])
+			}
+		}
+	}
+}
+
+// drawn draws a cost near a limit.
+func drawn(units int64) *rapid.Generator[int64] {
+	return rapid.Int64Range(max(units-2, 0), units+2)
+}
