@@ -183,6 +183,8 @@ func (p *parser) judge(at *yaml.Node, e CheckEntry, addrIsKnown bool) {
 		switch {
 		case part.Field == CheckAddr && !addrIsKnown:
 			p.faultf(at, "without trusted_proxies {addr} is the gateway's own address, whoever its client is: write there the addresses that gateways ask from")
+		case part.Field == CheckHeader && part.Header == "Host":
+			p.faultf(at, "{header.Host} is the check's own host: write {host}")
 		case part.Field == CheckHeader && (part.Header == "X-Forwarded-For" || part.Header == "Forwarded"):
 			p.warnf(at, "clients can write anything into %s: {addr} is the client's address", part.Header)
 		}

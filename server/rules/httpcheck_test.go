@@ -96,6 +96,7 @@ func TestEveryFaultOfAnHTTPCheckIsNamedWithItsPlace(t *testing.T) {
 		{`descriptors: ["host=host}"]`, "a \"}\" closes nothing"},
 		{`descriptors: ["host={header.}"]`, "{header.} names no header"},
 		{`descriptors: ["host={header.a b}"]`, "{header.a b} names no header"},
+		{`descriptors: ["host={header.host}"]`, "{header.Host} is the check's own host: write {host}"},
 		{`descriptors: ["addr={addr/15}"]`, "write {addr/16} to {addr/128}"},
 		{`descriptors: ["addr={addr/129}"]`, "names no network"},
 		{`descriptors: ["addr={addr/+64}"]`, "names no network"},
