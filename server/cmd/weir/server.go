@@ -16,6 +16,7 @@ import (
 
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/server/admin"
+	"weir.dev/weir/server/httpcheck"
 	"weir.dev/weir/server/rls"
 	"weir.dev/weir/server/source"
 	"weir.dev/weir/server/stats"
@@ -158,6 +159,7 @@ func buildInfo() prometheus.Collector {
 func (s *server) httpRoutes() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("POST /json", s.service)
+	mux.Handle("/check", httpcheck.New(s.service, s.log))
 	mux.Handle("GET /healthcheck", s.checks)
 	mux.Handle("GET /metrics", admin.Metrics(s.registry))
 	return mux
