@@ -37,7 +37,7 @@ func newServeCommand() *cobra.Command {
 		Long: `Run the rate limit service until SIGTERM or SIGINT, then finish the requests under way.
 
 gRPC:  envoy.service.ratelimit.v3.RateLimitService, grpc.health.v1.Health
-HTTP:  POST /json, GET /healthcheck, GET /metrics
+HTTP:  POST /json, /check for gateways, GET /healthcheck, GET /metrics
 debug: GET /rlconfig, GET /debug/pprof/
 
 Each flag can be given as an environment variable instead: --store as WEIR_STORE,
