@@ -27,6 +27,7 @@ var outcomes = [...]string{"allowed", "denied", "shadow", "held_back", "error"}
 type metrics struct {
 	decisions  *prometheus.CounterVec
 	rejections *prometheus.CounterVec
+	candidates *prometheus.CounterVec
 	duration   prometheus.Histogram
 	invalid    prometheus.Counter
 	refunds    prometheus.Counter
@@ -50,6 +51,10 @@ func newMetrics() *metrics {
 			Name: "rate_limit_rejections_total",
 			Help: "Descriptors over their limit: denied, or let through by a rule in shadow.",
 		}, labels),
+		candidates: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "rate_limit_candidate_decisions_total",
+			Help: "Charges decided by a limit and by its candidate, by how the two agree. The limit is its number in the rule.",
+		}, []string{"domain", "rule", "limit", "verdict"}),
 		duration: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "rate_limit_decision_duration_seconds",
 			Help:    "Time to decide one request, whatever its descriptors.",
@@ -82,7 +87,7 @@ func newMetrics() *metrics {
 func (m *metrics) register(r prometheus.Registerer, leases prometheus.Collector) error {
 	var errs []error
 	for _, c := range []prometheus.Collector{
-		m.decisions, m.rejections, m.duration, m.invalid, m.refunds, m.commands, m.storeErrors, m.fallbacks, leases,
+		m.decisions, m.rejections, m.candidates, m.duration, m.invalid, m.refunds, m.commands, m.storeErrors, m.fallbacks, leases,
 	} {
 		errs = append(errs, r.Register(c))
 	}
@@ -127,6 +132,7 @@ func (m *metrics) forget(old, next *ruleset) {
 			m.rejections.DeletePartialMatch(labels)
 		}
 	})
+	m.forgetCandidates(old, next)
 }
 
 func (rs *ruleset) each(visit func(*series)) {

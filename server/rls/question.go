@@ -40,6 +40,7 @@ type charge struct {
 	limit   *limit
 	limiter *weir.Limiter
 	key     weir.Key
+	own     weir.Key // of the candidate's state, where there is one
 	cost    int64
 	refund  bool
 }
@@ -104,6 +105,9 @@ func (q *question) chargePart(p *part, entries []rules.Entry, replaced map[strin
 		if q.apart && p.rule.quota {
 			c.limiter = c.limit.apart
 		}
+		if c.limit.candidate != nil {
+			c.own = p.rule.Key(entries)
+		}
 		q.charges = append(q.charges, c)
 	}
 	p.count = len(q.charges) - p.first
@@ -151,10 +155,10 @@ func (q *question) ask(ctx context.Context) (err error) {
 	if q.refunds {
 		return q.askWithRefunds(ctx)
 	}
-	switch len(q.charges) {
-	case 0:
+	switch n := len(q.charges); {
+	case n == 0:
 		return nil
-	case 1:
+	case n == 1 && !q.charges[0].compared():
 		d, err := q.charges[0].ask(ctx)
 		q.decisions = []weir.Decision{d}
 		return err
@@ -163,8 +167,13 @@ func (q *question) ask(ctx context.Context) (err error) {
 	for i, c := range q.charges {
 		all[i] = c.limiter.For(c.key, c.cost)
 	}
-	_, q.decisions, err = weir.TakeAll(ctx, all...)
-	return err
+	_, each, err := weir.TakeAll(ctx, q.withCandidates(all)...)
+	if err != nil {
+		return err
+	}
+	q.decisions = each[:len(all)]
+	q.compare(each[len(all):])
+	return nil
 }
 
 // ask is the question of a single charge, which is cheaper than one of several. As in

@@ -48,6 +48,8 @@ type limit struct {
 	named   *CurrentLimit
 	policy  policy
 	near    int64 // hits above it are near the limit
+
+	candidate *candidate // nil: none
 }
 
 // compile makes a configuration ready. The error is rules.Faults: of limits that so many
@@ -131,6 +133,11 @@ func (rs *ruleset) makeLimit(r *rule, l *rules.Limit) (limit, error) {
 	if ready.apart = ready.limiter; r.quota && !b.alone {
 		opts.Alone = true
 		if ready.apart, err = b.limiter(l, r.joint, opts, rs.fronts); err != nil {
+			return ready, err
+		}
+	}
+	if l.Candidate != nil {
+		if ready.candidate, err = rs.makeCandidate(r, l); err != nil {
 			return ready, err
 		}
 	}
