@@ -29,24 +29,19 @@ var countNames = [...]string{
 
 const perRule = "ratelimit.service.rate_limit."
 
-// serviceCounts are the original's counters that no rule has.
+// serviceCounts are the original's counters of calls. Those of loads are counted where
+// rules are loaded.
 type serviceCounts struct {
-	registry                             *stats.Registry
-	loaded, refused                      *stats.Counter
 	redisError, serviceError, shadowMode *stats.Counter
 	requests                             *stats.Counter
 	response                             *stats.Timer
 }
 
 func newServiceCounts(r *stats.Registry) serviceCounts {
-	const service = "ratelimit.service."
 	return serviceCounts{
-		registry:     r,
-		loaded:       r.Counter(service + "config_load_success"),
-		refused:      r.Counter(service + "config_load_error"),
-		redisError:   r.Counter(service + "call.should_rate_limit.redis_error"),
-		serviceError: r.Counter(service + "call.should_rate_limit.service_error"),
-		shadowMode:   r.Counter(service + "global_shadow_mode"),
+		redisError:   r.Counter("ratelimit.service.call.should_rate_limit.redis_error"),
+		serviceError: r.Counter("ratelimit.service.call.should_rate_limit.service_error"),
+		shadowMode:   r.Counter("ratelimit.service.global_shadow_mode"),
 		requests:     r.Counter("ratelimit_server.ShouldRateLimit.total_requests"),
 		response:     r.Timer("ratelimit_server.ShouldRateLimit.response_time"),
 	}

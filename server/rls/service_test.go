@@ -133,6 +133,14 @@ func descriptor(entries ...string) *common.RateLimitDescriptor {
 	return d
 }
 
+// entriesOf are the entries of descriptor.
+func entriesOf(entries ...string) (all []rules.Entry) {
+	for _, e := range descriptor(entries...).Entries {
+		all = append(all, rules.Entry{Key: e.Key, Value: e.Value})
+	}
+	return all
+}
+
 func withHits(d *common.RateLimitDescriptor, hits uint64) *common.RateLimitDescriptor {
 	d.HitsAddend = wrapperspb.UInt64(hits)
 	return d
