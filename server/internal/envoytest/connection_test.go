@@ -8,7 +8,7 @@ import (
 // A ping is a frame of 17 bytes.
 func TestEnvoysPingsKeepAnIdleConnection(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "testdata/rules.yaml", "memory:")
+	s := startService(t, serve("testdata/rules.yaml", "memory:"))
 	e := startEnvoy(t, listener{Name: "pinged", Service: s.grpc, Filter: patient, HTTP2: "connection_keepalive: {interval: 0.1s, timeout: 60s}"})
 	c := e.at("pinged")
 	c.expect(t, []int{200}, "/", "x-rule", "two", "x-user", "bob")
@@ -36,7 +36,7 @@ func healthCheck(name string) []string {
 
 func TestHealthIsToldByEachNameThatProxiesAskFor(t *testing.T) {
 	t.Parallel()
-	s := startService(t, "testdata/rules.yaml", "memory:")
+	s := startService(t, serve("testdata/rules.yaml", "memory:"))
 	var known []string
 	listeners := []listener{{Name: "other", Service: s.grpc, Filter: patient, Cluster: healthCheck("other")}}
 	for i, name := range []string{"", "ratelimit", "envoy.service.ratelimit.v3.RateLimitService"} {

@@ -268,24 +268,42 @@ func (c client) expect(t *testing.T, wanted []int, path string, headers ...strin
 // fresh returns the name of a client whom no test has used before.
 func fresh(name string) string { return name + "-" + rand.Text() }
 
-// everyStore runs a test with a patient Envoy before a service on Redis, and again with
-// one on the store in memory. All tests share these, so each keeps to clients of its own.
-func everyStore(t *testing.T, test func(t *testing.T, c client)) {
+// everyService runs a test with a patient Envoy in front of each kind of service: on
+// Redis, on the store in memory, and in place of the original. All tests share these, so
+// each keeps to clients of its own.
+func everyService(t *testing.T, test func(t *testing.T, c client)) {
+	t.Helper()
+	eachOf(t, []string{"redis", "memory", "compat"}, test)
+}
+
+// ownServices is everyService for what the original does not do.
+func ownServices(t *testing.T, test func(t *testing.T, c client)) {
+	t.Helper()
+	eachOf(t, []string{"redis", "memory"}, test)
+}
+
+func eachOf(t *testing.T, services []string, test func(t *testing.T, c client)) {
 	t.Helper()
 	t.Parallel()
-	e, err := common.start(redistest.Shared(t, redistest.Redis7).Addr)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, store := range []string{"redis", "memory"} {
-		t.Run(store, func(t *testing.T) {
+	for _, name := range services {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			test(t, e.at(store))
+			test(t, at(t, name))
 		})
 	}
 }
 
-// common is what everyStore shares. It ends with the test process.
+// at returns a client of one of the services that all tests share.
+func at(t *testing.T, service string) client {
+	t.Helper()
+	e, err := common.start(redistest.Shared(t, redistest.Redis7).Addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e.at(service)
+}
+
+// common is what everyService shares. It ends with the test process.
 var common stack
 
 type stack struct {
@@ -297,9 +315,13 @@ type stack struct {
 func (s *stack) start(redis string) (*envoy, error) {
 	s.once.Do(func() {
 		var listeners []listener
-		for name, store := range map[string]string{"redis": "redis://" + redis + "?budget=30s", "memory": "memory:"} {
+		for name, how := range map[string]start{
+			"redis":  serve("testdata/rules.yaml", "redis://"+redis+"?budget=30s"),
+			"memory": serve("testdata/rules.yaml", "memory:"),
+			"compat": original(shared.dir, "testdata/rules.yaml", redis, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true"),
+		} {
 			var service *service
-			if service, s.err = launchService("testdata/rules.yaml", store); s.err != nil {
+			if service, s.err = launchService(how); s.err != nil {
 				return
 			}
 			listeners = append(listeners, listener{Name: name, Service: service.grpc, Filter: patient})

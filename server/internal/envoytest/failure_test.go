@@ -31,7 +31,7 @@ func (c client) untilCentral(t *testing.T, s *service, redis *redistest.Server) 
 func TestAnswersMeetEnvoysDefaultTimeoutWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
-	s := startService(t, "testdata/rules.yaml", "redis://"+redis.Addr, "--instances", "1")
+	s := startService(t, serve("testdata/rules.yaml", "redis://"+redis.Addr, "--instances", "1"))
 	e := startEnvoy(t,
 		listener{Name: "default", Service: s.grpc, Filter: []string{"failure_mode_deny: true"}},
 		listener{Name: "patient", Service: s.grpc, Filter: patient})
@@ -59,7 +59,7 @@ func TestAnswersMeetEnvoysDefaultTimeoutWhileRedisHangs(t *testing.T) {
 func TestRedisThatIsAwayIsWhatTheRulesSayUntilItReturns(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
-	s := startService(t, "testdata/rules.yaml", "redis://"+redis.Addr+"?budget=200ms")
+	s := startService(t, serve("testdata/rules.yaml", "redis://"+redis.Addr+"?budget=200ms"))
 	e := startEnvoy(t,
 		listener{Name: "deny", Service: s.grpc, Filter: patient},
 		listener{Name: "allow", Service: s.grpc, Filter: []string{"timeout: 60s"}})
@@ -88,7 +88,7 @@ func TestRedisThatIsAwayIsWhatTheRulesSayUntilItReturns(t *testing.T) {
 func TestServiceThatIsAwayLeavesTheChoiceToEnvoyUntilItReturns(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
-	s := startService(t, "testdata/rules.yaml", "redis://"+redis.Addr+"?budget=30s")
+	s := startService(t, serve("testdata/rules.yaml", "redis://"+redis.Addr+"?budget=30s"))
 	e := startEnvoy(t,
 		listener{Name: "deny", Service: s.grpc, Filter: patient},
 		listener{Name: "allow", Service: s.grpc, Filter: []string{"timeout: 60s"}})

@@ -28,7 +28,7 @@ func seconds(t *testing.T, header http.Header, name string) int {
 }
 
 func TestXRateLimitHeadersAndRetryAfterSayWhatTheServiceSaid(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		bob := fresh("bob")
 		const policy = `2, 2;w=31536000;name="per-user"`
 		for i, want := range []struct {
@@ -54,7 +54,7 @@ func TestXRateLimitHeadersAndRetryAfterSayWhatTheServiceSaid(t *testing.T) {
 }
 
 func TestWindowOf30SecondsIsShownAsSuch(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		r := c.get(t, "/", "x-rule", "half-minute", "x-user", "bob")
 		if got, want := r.header.Get(limitHeader), "7, 7;w=30"; got != want {
 			t.Errorf("%s is %q, want %q", limitHeader, got, want)
@@ -63,7 +63,7 @@ func TestWindowOf30SecondsIsShownAsSuch(t *testing.T) {
 }
 
 func TestUnlimitedAndUnknownHaveNoHeaders(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		for _, headers := range [][]string{{"x-plan", "gold", "x-user", "root"}, {"x-plan", "none", "x-user", "bob"}} {
 			r := c.get(t, "/nested", headers...)
 			if got := r.header.Get(limitHeader); r.status != 200 || got != "" {
@@ -74,20 +74,23 @@ func TestUnlimitedAndUnknownHaveNoHeaders(t *testing.T) {
 }
 
 func TestDynamicMetadataSaysWhoDecided(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	ownServices(t, func(t *testing.T, c client) {
 		path := "/?" + fresh("seen")
 		if got := c.get(t, path, "x-rule", "two", "x-user", fresh("bob")).header.Get("X-Decided-By"); got != "store" {
 			t.Errorf("a header made of the metadata is %q, want store", got)
 		}
-		wait(t, "the access log", func() error {
-			text, err := os.ReadFile(filepath.Join(c.dir, c.listener+".log"))
-			if err != nil {
-				return err
-			}
-			if line := path + " 200 - by store\n"; !strings.Contains(string(text), line) {
-				return fmt.Errorf("no line %q", line)
-			}
-			return nil
-		})
+		c.untilLogged(t, path+" 200 - by store for -")
+	})
+}
+
+// untilLogged waits for a line in the listener's access log.
+func (c client) untilLogged(t *testing.T, line string) {
+	t.Helper()
+	wait(t, "the access log", func() error {
+		text, err := os.ReadFile(filepath.Join(c.dir, c.listener+".log"))
+		if err == nil && !strings.Contains(string(text), line+"\n") {
+			err = fmt.Errorf("no line %q", line)
+		}
+		return err
 	})
 }

@@ -19,7 +19,7 @@ var (
 )
 
 func TestEachAddressHasALimitOfItsOwn(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		n := rand.Uint32()
 		v4, other := fmt.Sprintf("10.%d.%d.3", n>>8&255, n&255), fmt.Sprintf("10.%d.%d.4", n>>8&255, n&255)
 		c.expect(t, twice, "/address", "X-Forwarded-For", v4)
@@ -31,7 +31,7 @@ func TestEachAddressHasALimitOfItsOwn(t *testing.T) {
 }
 
 func TestEachValueOfAHeaderHasALimitOfItsOwn(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		bob := fresh("bob")
 		c.expect(t, twice, "/user", "x-user", bob)
 		c.expect(t, twice, "/user", "x-user", strings.ToUpper(bob))
@@ -40,7 +40,7 @@ func TestEachValueOfAHeaderHasALimitOfItsOwn(t *testing.T) {
 }
 
 func TestValueThatIsNotUTF8IsLimitedLikeAnyOther(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		cafe := fresh("caf")
 		c.expect(t, twice, "/user", "x-user", cafe+"\xe9")
 		c.expect(t, twice, "/user", "x-user", cafe+"\xe8")
@@ -49,7 +49,7 @@ func TestValueThatIsNotUTF8IsLimitedLikeAnyOther(t *testing.T) {
 }
 
 func TestNestedDescriptorsLimitByTheWholePath(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		bob := fresh("bob")
 		c.expect(t, once, "/nested", "x-plan", "free", "x-user", bob)
 		c.expect(t, []int{200, 200, 200, 429}, "/nested", "x-plan", "gold", "x-user", bob)
@@ -59,7 +59,7 @@ func TestNestedDescriptorsLimitByTheWholePath(t *testing.T) {
 }
 
 func TestWildcardCountsEachValueOrAllTogether(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		bob := fresh("bob")
 		c.expect(t, once, "/path/each/a", "x-user", bob)
 		c.expect(t, once, "/path/each/b", "x-user", bob)
@@ -69,7 +69,7 @@ func TestWildcardCountsEachValueOrAllTogether(t *testing.T) {
 }
 
 func TestShadowLetsPassAndSaysThatNothingIsLeft(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		var last response
 		bob := fresh("bob")
 		for range 3 {
@@ -102,7 +102,7 @@ func override(t *testing.T, limit map[string]any) string {
 }
 
 func TestMetadataOverridesTheLimit(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		c.expect(t, once, "/override", "x-user", fresh("plain"))
 		three := override(t, map[string]any{"requests_per_unit": 3, "unit": "YEAR"})
 		c.expect(t, []int{200, 200, 200, 429}, "/override", "x-user", fresh("bob"), "x-override", three)
@@ -119,7 +119,7 @@ func TestMetadataOverridesTheLimit(t *testing.T) {
 
 // The original ends its process on this.
 func TestOverrideWithoutAUnitIsRefusedAndHarmsNobodyElse(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		unknown := override(t, map[string]any{"requests_per_unit": 3, "unit": "UNKNOWN"})
 		c.expect(t, []int{500, 500}, "/override", "x-user", fresh("mallory"), "x-override", unknown)
 		c.expect(t, once, "/override", "x-user", fresh("alice"))
@@ -127,7 +127,7 @@ func TestOverrideWithoutAUnitIsRefusedAndHarmsNobodyElse(t *testing.T) {
 }
 
 func TestDescriptorsOwnHitsAreChargedAndNoneIsAPeek(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	ownServices(t, func(t *testing.T, c client) {
 		bob, eve := []string{"x-user", fresh("bob")}, []string{"x-user", fresh("eve")}
 		c.expect(t, []int{200, 200, 200}, "/peek", bob...)
 		c.expect(t, []int{200, 200, 429}, "/cost", bob...) // 4 and 4 of 10; 4 more are too many
@@ -143,7 +143,7 @@ func TestDescriptorsOwnHitsAreChargedAndNoneIsAPeek(t *testing.T) {
 }
 
 func TestExactlyTheLimitPassesOf200AtOnce(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		crowd := fresh("crowd")
 		var passed, denied atomic.Int64
 		var asking sync.WaitGroup
@@ -165,7 +165,7 @@ func TestExactlyTheLimitPassesOf200AtOnce(t *testing.T) {
 }
 
 func TestLongHeaderInTenDescriptorsIsLimited(t *testing.T) {
-	everyStore(t, func(t *testing.T, c client) {
+	everyService(t, func(t *testing.T, c client) {
 		long := fresh(strings.Repeat("a", 8<<10))
 		c.expect(t, once, "/ten", "x-user", long)
 		c.expect(t, once, "/ten", "x-user", long+"b")

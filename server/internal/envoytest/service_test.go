@@ -46,10 +46,21 @@ type service struct {
 	grpc, http, debug string
 }
 
-// startService runs the service on a store until the test ends.
-func startService(t *testing.T, rules, store string, args ...string) *service {
+// start is how to start a service that listens on the addresses of s: it sets what is run.
+type start func(s *service)
+
+// serve starts the program on a file of rules and a store.
+func serve(rules, store string, flags ...string) start {
+	return func(s *service) {
+		s.Args = append([]string{"serve", "--config", rules, "--store", store,
+			"--grpc", s.grpc, "--http", s.http, "--debug", s.debug}, flags...)
+	}
+}
+
+// startService runs a service until the test ends.
+func startService(t *testing.T, how start) *service {
 	t.Helper()
-	s, err := launchService(rules, store, args...)
+	s, err := launchService(how)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +75,7 @@ func startService(t *testing.T, rules, store string, args ...string) *service {
 
 // launchService runs the service, and returns when it answers. A port that another process
 // took meanwhile costs another try.
-func launchService(rules, store string, args ...string) (*service, error) {
+func launchService(how start) (*service, error) {
 	path, err := program()
 	if err != nil {
 		return nil, err
@@ -78,8 +89,7 @@ func launchService(rules, store string, args ...string) (*service, error) {
 			}
 			*address = fmt.Sprint("127.0.0.1:", port)
 		}
-		s.Args = append([]string{"serve", "--config", rules, "--store", store,
-			"--grpc", s.grpc, "--http", s.http, "--debug", s.debug}, args...)
+		how(s)
 		if err = s.boot(); err == nil || !s.portTaken() {
 			return s, err
 		}
