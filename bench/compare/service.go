@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,12 +38,25 @@ type service struct {
 	conns   []*grpc.ClientConn
 }
 
-// startWeir builds and starts weir itself.
-func startWeir(b *bench) (*service, error) {
-	binary, rules := filepath.Join(b.dir, "weir"), filepath.Join(b.dir, "rules.yaml")
-	if out, err := exec.CommandContext(b.ctx, "go", "build", "-o", binary, "weir.dev/weir/server/cmd/weir").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building weir: %w\n%s", err, out)
+// buildWeir builds weir, once.
+func buildWeir(b *bench) (binary string, err error) {
+	binary = filepath.Join(b.dir, "weir")
+	if _, err := os.Stat(binary); err == nil {
+		return binary, nil
 	}
+	if out, err := exec.CommandContext(b.ctx, "go", "build", "-o", binary, "weir.dev/weir/server/cmd/weir").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("building weir: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// startWeir starts weir itself.
+func startWeir(b *bench) (*service, error) {
+	binary, err := buildWeir(b)
+	if err != nil {
+		return nil, err
+	}
+	rules := filepath.Join(b.dir, "rules.yaml")
 	if err := os.WriteFile(rules, []byte(serviceRules), 0o600); err != nil {
 		return nil, err
 	}
@@ -52,6 +66,41 @@ func startWeir(b *bench) (*service, error) {
 	}
 	return b.startService("weir", addr, exec.CommandContext(b.ctx, binary, "serve", "--config", rules, "--store", "redis://"+b.redis.addr+"?budget="+longBudget.String(),
 		"--grpc", addr, "--http", "127.0.0.1:0", "--debug", "127.0.0.1:0", "--log-level", "error"))
+}
+
+// startCompat starts weir in the place of envoyproxy/ratelimit: the same rules by its
+// counters, one INCRBY and one EXPIRE a descriptor.
+func startCompat(b *bench) (*service, error) {
+	binary, err := buildWeir(b)
+	if err != nil {
+		return nil, err
+	}
+	config := filepath.Join(b.dir, "compat", "config")
+	if err := os.MkdirAll(config, 0o700); err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(config, "rules.yaml"), []byte(serviceRules), 0o600); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(b.ctx, binary, "serve", "--compat")
+	cmd.Env = append(os.Environ(), "RUNTIME_ROOT="+b.dir, "RUNTIME_SUBDIRECTORY=compat", "RUNTIME_WATCH_ROOT=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL="+b.redis.addr, "DISABLE_STATS=true", "USE_STATSD=false", "LOG_LEVEL=error")
+	var addr string
+	for name, prefix := range map[string]string{"grpc": "GRPC_", "http": "", "debug": "DEBUG_"} {
+		free, err := freeAddr()
+		if err != nil {
+			return nil, err
+		}
+		host, port, err := net.SplitHostPort(free)
+		if err != nil {
+			return nil, err
+		}
+		cmd.Env = append(cmd.Env, prefix+"HOST="+host, prefix+"PORT="+port)
+		if name == "grpc" {
+			addr = free
+		}
+	}
+	return b.startService("weir, as envoyproxy/ratelimit", addr, cmd)
 }
 
 // startPeer starts this program again as one of the peers in peer.go.
@@ -212,6 +261,11 @@ func serviceRedisCPU(b *bench) ([]row, error) {
 		return nil, err
 	}
 	defer ours.stop()
+	compat, err := startCompat(b)
+	if err != nil {
+		return nil, err
+	}
+	defer compat.stop()
 	pooled, err := startPeer(b, peerPooled)
 	if err != nil {
 		return nil, err
@@ -225,7 +279,7 @@ func serviceRedisCPU(b *bench) ([]row, error) {
 	var rows []row
 	for _, descriptors := range []int{1, 3} {
 		questions := questionsOf(descriptors)
-		r, err := interleave(b.rounds, b.asking(ours, 50, questions), b.asking(pooled, 50, questions), b.asking(merged, 50, questions))
+		r, err := interleave(b.rounds, b.asking(ours, 50, questions), b.asking(compat, 50, questions), b.asking(pooled, 50, questions), b.asking(merged, 50, questions))
 		if err != nil {
 			return nil, err
 		}
@@ -233,6 +287,8 @@ func serviceRedisCPU(b *bench) ([]row, error) {
 		rows = append(rows,
 			r.value("P17", "script calls a request"+with, calls, atMost(1.001, ""), ours.name),
 			r.compare("P17", "Redis CPU a request"+with, redisCPU, atMost(0.75, "x INCRBY + EXPIRE a descriptor"), ours.name, pooled.name).
+				beside(r, redisCPU, merged.name),
+			r.compare("P17", "Redis CPU a request, by its counters"+with, redisCPU, atMost(0.75, "x INCRBY + EXPIRE a descriptor"), compat.name, pooled.name).
 				beside(r, redisCPU, merged.name))
 	}
 	return rows, nil
