@@ -120,6 +120,9 @@ func (s *server) announce() {
 	if s.opts.compat == nil {
 		attrs = append(attrs, "store", storeName(s.opts.store))
 	}
+	if s.metrics != nil {
+		attrs = append(attrs, "metrics", s.metrics.Addr().String())
+	}
 	if config := s.service.Rules(); config != nil {
 		attrs = append(attrs, "domains", len(config.Domains()), "rules", len(config.Rules()))
 	}
@@ -142,7 +145,11 @@ func (s *server) makeServers() (err error) {
 		return err
 	}
 	s.httpServer = newHTTPServer(s.httpRoutes(), s.log)
-	s.debugServer = newHTTPServer(s.debugRoutes(), s.log)
+	debug, err := s.debugRoutes()
+	if err != nil {
+		return err
+	}
+	s.debugServer = newHTTPServer(debug, s.log)
 	s.makeMetricsServer()
 	return nil
 }
@@ -165,16 +172,19 @@ func (s *server) httpRoutes() http.Handler {
 	return mux
 }
 
-func (s *server) debugRoutes() http.Handler {
-	debug := admin.Debug(s.service.Rules)
-	if s.opts.compat == nil {
-		return debug
+func (s *server) debugRoutes() (http.Handler, error) {
+	access, err := s.debugAccess()
+	if err != nil {
+		return nil, err
 	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /rlconfig", dumpRules(s.service.Rules))
-	mux.Handle("GET /stats", s.counts)
-	mux.Handle("/", debug)
-	return mux
+	if s.opts.compat != nil {
+		mux.HandleFunc("GET /rlconfig", dumpRules(s.service.Rules))
+		mux.Handle("GET /stats", s.counts)
+	}
+	mux.Handle("/admin/", admin.API(s.service, access, s.log))
+	mux.Handle("/", admin.Debug(s.service.Rules))
+	return access.GuardHost(mux), nil
 }
 
 func newHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"weir.dev/weir/internal/redistest"
 )
 
 // TestMain lets this binary be the program: the arguments are then the program's.
@@ -18,7 +20,7 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	os.Exit(m.Run())
+	os.Exit(redistest.Run(m))
 }
 
 func TestSignalEndsACommandThatWaitsForAFile(t *testing.T) {
