@@ -122,7 +122,7 @@ func nearThreshold(units int64, ratio float32) int64 {
 	return int64(math.Floor(float64(float32(units) * ratio)))
 }
 
-var ipv4 = regexp.MustCompile(`\b\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}\b`)
+var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
 
 // statName returns the full name for what the original calls a key: colons, bars and the
 // dots of IPv4 addresses would read as something else.
