@@ -56,6 +56,7 @@ var mayImport = map[string][]string{
 	// The service.
 	"server/rules":     {root, "clientip"},
 	"server/source":    {root, "server/rules"},
+	"server/xds":       {root, "server/rules"},
 	"server/stats":     {},
 	"server/settings":  {},
 	"server/rls":       {root, "server/rules", "server/stats", "lease"},
