@@ -323,3 +323,32 @@ func TestNobodyWaitsForAConnectionBeyondTheBudget(t *testing.T) {
 	proxy.Set(faultproxy.Faults{})
 	eventually(t, func() error { _, err := s.Take(ctx, ask); return err })
 }
+
+// Behind a name another server may take over, without a Sentinel or a Cluster that would
+// tell. The old one, a replica now, answers on.
+func TestServerThatBecameAReplicaIsLookedUpAgain(t *testing.T) {
+	t.Parallel()
+	old, next := redistest.Start(t, redistest.Redis7, redistest.Options{}), redistest.Start(t, redistest.Redis7, redistest.Options{})
+	var behind atomic.Pointer[string]
+	behind.Store(&old.Addr)
+	opts := Options{Addrs: []string{"redis.example:6379"}, Budget: time.Second, Dial: func(ctx context.Context, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", *behind.Load())
+	}}
+	s, c := open(t, opts), openCounters(t, CountersOptions{Options: opts})
+	ask := askOf("replica", "a", weir.PerHour(50).By(weir.FixedWindow), 1)
+	take(t, s, ask)
+	if _, err := c.Take(ctx, ask); err != nil {
+		t.Fatal(err)
+	}
+	behind.Store(&next.Addr)
+	host, port, _ := net.SplitHostPort(next.Addr)
+	old.Do("REPLICAOF", host, port)
+	for _, store := range []weir.Store{s, c} {
+		_, err := store.Take(ctx, ask)
+		wantClass(t, err, ReadOnly, false)
+		if d, err := store.Take(ctx, ask); err != nil || !d.Allowed {
+			t.Errorf("%T: got %+v, %v; want the new server's answer", store, d, err)
+		}
+	}
+}

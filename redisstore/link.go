@@ -262,6 +262,9 @@ func (l *link) left(b *budget, n *node, err error) error {
 	e := classify(err)
 	n.note(e)
 	l.nodes.soon(now)
+	if e.Class == ReadOnly {
+		l.nodes.hangUp()
+	}
 	n.leave(now, e, !e.tells() || e.Class == Timeout && !b.telling)
 	return e
 }

@@ -43,6 +43,7 @@ type nodes struct {
 	current atomic.Pointer[slotMap]
 	next    atomic.Int64 // when to ask for the map again, Unix nanoseconds
 	asking  atomic.Bool
+	open    sync.Map // *watched: the connections that stand
 }
 
 type slotMap struct {

@@ -34,6 +34,7 @@ func (l *link) runPlain(b *budget, all []*plain) {
 	client, err := l.get(b)
 	if err == nil {
 		l.nodes.refresh(client, b.started)
+		l.losses.refresh(client, l.nodes, b.started)
 	}
 	var others sync.WaitGroup
 	var ready []*plain

@@ -121,9 +121,22 @@ type watched struct {
 }
 
 // Close implements net.Conn.
-func (w watched) Close() error {
+func (w *watched) Close() error {
+	w.nodes.open.Delete(w)
 	w.nodes.doubt(w.addr)
 	return w.Conn.Close()
+}
+
+// hangUp ends the connections to a server that has become a replica: behind its name may
+// be another by now, and behind Sentinels there is. A Cluster's replicas send on.
+func (n *nodes) hangUp() {
+	if n.cluster {
+		return
+	}
+	n.open.Range(func(w, _ any) bool {
+		w.(*watched).Close()
+		return true
+	})
 }
 
 // watch makes every connection of a client a watched one.
@@ -134,6 +147,8 @@ func (n *nodes) watch(opt *rueidis.ClientOption) {
 		if err != nil {
 			return nil, err
 		}
-		return watched{conn, addr, n}, nil
+		w := &watched{conn, addr, n}
+		n.open.Store(w, nil)
+		return w, nil
 	}
 }
