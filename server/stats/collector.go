@@ -72,7 +72,11 @@ func (o *observer) add(d time.Duration) {
 var reserved = []string{"rate_limit_", "weir_", "go_", "process_", "promhttp_"}
 
 func newCollector(r *Registry, opts Options) (*collector, error) {
-	mapping, err := newMapping(opts)
+	file, text, err := opts.mapping()
+	if err != nil {
+		return nil, err
+	}
+	mapping, err := newMapping(file, text, opts.Log)
 	if err != nil {
 		return nil, err
 	}

@@ -24,16 +24,12 @@ const (
 
 // newMapping reads a mapping of statsd_exporter. What it would only trip over later, when a
 // name matches, is an error too; what it does not know at all is logged and left out.
-func newMapping(opts Options) (*mapper.MetricMapper, error) {
-	file, text, err := opts.mapping()
-	if err != nil {
-		return nil, err
-	}
-	m := &mapper.MetricMapper{Logger: opts.Log}
+func newMapping(file, text string, log *slog.Logger) (*mapper.MetricMapper, error) {
+	m := &mapper.MetricMapper{Logger: log}
 	if err := m.InitFromYAMLString(text); err != nil {
 		return nil, fmt.Errorf("mapping %s: %w", file, err)
 	}
-	warnOfUnknown(opts.Log, file, text)
+	warnOfUnknown(log, file, text)
 	var errs []error
 	for _, one := range m.Mappings {
 		errs = append(errs, checkMapping(&one))

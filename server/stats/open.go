@@ -78,6 +78,11 @@ func Open(r *Registry, opts Options) (*Sink, error) {
 		if err != nil {
 			return nil, fmt.Errorf("stats: %w", err)
 		}
+		interval := opts.FlushInterval
+		if interval == 0 {
+			interval = 10 * time.Second
+		}
+		go p.run(interval)
 		return &Sink{pusher: p}, nil
 	}
 	return &Sink{}, nil

@@ -58,11 +58,6 @@ func newPusher(r *Registry, opts Options) (*pusher, error) {
 	}
 	p.network, p.addr = opts.address()
 	r.onTiming(func(string) durations { return new(sample) })
-	interval := opts.FlushInterval
-	if interval == 0 {
-		interval = 10 * time.Second
-	}
-	go p.run(interval)
 	return p, nil
 }
 
@@ -72,12 +67,7 @@ func (p *pusher) run(interval time.Duration) {
 	for {
 		select {
 		case now := <-ticker.C:
-			if now.Before(p.retryAt) {
-				continue
-			}
-			ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
-			p.report(p.flush(ctx))
-			cancel()
+			p.tick(now)
 		case ctx := <-p.stop:
 			err := p.flush(ctx)
 			p.disconnect()
@@ -87,21 +77,28 @@ func (p *pusher) run(interval time.Duration) {
 	}
 }
 
-// report says when the sink goes away and when it is back, and sets when to try again.
-func (p *pusher) report(err error) {
-	switch {
-	case err == nil && p.away:
-		p.log.Info("the stats sink is back", "network", p.network, "addr", p.addr)
-		fallthrough
-	case err == nil:
+// tick flushes, unless the sink is left alone. It logs when the sink goes away and when it
+// is back.
+func (p *pusher) tick(now time.Time) {
+	if now.Before(p.retryAt) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
+	defer cancel()
+	err := p.flush(ctx)
+	if err == nil {
+		if p.away {
+			p.log.Info("the stats sink is back", "network", p.network, "addr", p.addr)
+		}
 		p.away, p.pause = false, firstPause
 		return
-	case !p.away:
-		p.log.Warn("the stats sink is away: what it misses is kept and sent when it is back", "network", p.network, "addr", p.addr, "error", err)
+	}
+	if !p.away {
+		p.log.Warn("the stats sink is away: what it misses is sent when it is back", "network", p.network, "addr", p.addr, "error", err)
 	}
 	p.disconnect()
 	p.away = true
-	p.retryAt = time.Now().Add(p.pause)
+	p.retryAt = now.Add(p.pause)
 	p.pause = min(2*p.pause, longestPause)
 }
 

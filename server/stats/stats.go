@@ -207,7 +207,14 @@ func (g *Gauge) Set(n int64) {
 	}
 }
 
-// Value returns the number that was set last, 0 if none was.
+// Add adds n, which may be below zero.
+func (g *Gauge) Add(n int64) {
+	if g != nil {
+		g.n.Add(n)
+	}
+}
+
+// Value returns the number, 0 if none was set.
 func (g *Gauge) Value() int64 {
 	if g == nil {
 		return 0
