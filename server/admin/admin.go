@@ -1,5 +1,5 @@
-// Package admin serves what operators look at: health, metrics, the rules in force, and
-// profiles of the running program.
+// Package admin serves what operators look at: metrics, the rules in force, what is there
+// of a limit for a key, and profiles of the running program; and it resets a key.
 package admin
 
 import (
@@ -14,17 +14,6 @@ import (
 	"weir.dev/weir/server/rules"
 )
 
-// Health answers 200 and "OK" while healthy reports true, and 503 after.
-func Health(healthy func() bool) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if !healthy() {
-			http.Error(w, "not serving", http.StatusServiceUnavailable)
-			return
-		}
-		io.WriteString(w, "OK")
-	})
-}
-
 // Metrics answers with everything gathered, in the format that the scraper asks for.
 func Metrics(gatherer prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{})
@@ -36,7 +25,7 @@ func Metrics(gatherer prometheus.Gatherer) http.Handler {
 func Debug(config func() *rules.Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, "/rlconfig: the rules in force\n/debug/pprof/: profiles\n")
+		io.WriteString(w, "/rlconfig: the rules in force\n/admin/rules: the same as JSON, with what was decided\n/debug/pprof/: profiles\n")
 	})
 	mux.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

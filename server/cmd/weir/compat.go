@@ -56,7 +56,9 @@ func serveCompat(ctx context.Context, out io.Writer, lookup func(string) (string
 	for _, n := range notes {
 		log.Warn("a setting has no effect", "setting", n.Name, "why", n.Why)
 	}
-	s, err := newServer(compatOptions(&set), log)
+	opts := compatOptions(&set)
+	opts.adminTokenFile, _ = lookup(tokenFileVariable)
+	s, err := newServer(opts, log)
 	if err != nil {
 		return err
 	}

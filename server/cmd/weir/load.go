@@ -78,7 +78,7 @@ func (s *server) setRules(config *rules.Config) error {
 // parse reads rules as the mode wants them.
 func (o *serveOptions) parse(files []rules.File) (*rules.Config, error) {
 	if o.compat == nil {
-		return rules.Parse(files...)
+		return rules.Options{MergeDomains: o.mergeDomains}.Parse(files...)
 	}
 	return rules.Options{Compat: true, MergeDomains: o.compat.Config.MergeDomains}.Parse(files...)
 }

@@ -52,6 +52,7 @@ func newRootCommand() *cobra.Command {
 		newCheckCommand(),
 		newExplainCommand(),
 		newPreviewCommand(),
+		newResetCommand(),
 		newVerifyCommand(),
 		newVersionCommand(),
 	)

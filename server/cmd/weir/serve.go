@@ -19,6 +19,8 @@ import (
 type serveOptions struct {
 	compat              *settings.Settings // nil: weir's own mode
 	config              []string
+	mergeDomains        bool
+	adminTokenFile      string
 	store               string
 	storeBudget         time.Duration
 	instances           instances
@@ -38,7 +40,7 @@ func newServeCommand() *cobra.Command {
 
 gRPC:  envoy.service.ratelimit.v3.RateLimitService, grpc.health.v1.Health
 HTTP:  POST /json, /check for gateways, GET /healthcheck, GET /metrics
-debug: GET /rlconfig, GET /debug/pprof/
+debug: GET /rlconfig, GET /debug/pprof/, /admin/ (docs/admin.md)
 
 Each flag can be given as an environment variable instead: --store as WEIR_STORE,
 --log-level as WEIR_LOG_LEVEL. A password is safer there, for other users of the machine
@@ -86,12 +88,14 @@ Stores:
 	flags := cmd.Flags()
 	flags.BoolVar(&compat, "compat", false, "behave as envoyproxy/ratelimit, as its environment says; see above")
 	flags.StringArrayVar(&opts.config, "config", nil, configUsage)
+	flags.BoolVar(&opts.mergeDomains, "merge-domains", false, mergeDomainsUsage)
 	flags.StringVar(&opts.store, "store", "memory:", "where counters are kept, a `URL`: see above")
 	flags.DurationVar(&opts.storeBudget, "store-budget", 0, "longest `TIME` that a question waits for the store's network (default 50ms)")
 	flags.Var(&opts.instances, "instances", "how many instances of the service share the limits, in place of what the rules say")
 	flags.StringVar(&opts.grpc, "grpc", ":8081", "`ADDRESS` for gRPC: HOST:PORT, or unix:PATH")
 	flags.StringVar(&opts.http, "http", ":8080", "`ADDRESS` for HTTP")
 	flags.StringVar(&opts.debug, "debug", "127.0.0.1:6070", "`ADDRESS` for debugging; it is for operators alone")
+	flags.StringVar(&opts.adminTokenFile, "admin-token-file", "", tokenFileUsage)
 	flags.StringVar(&opts.grpcTLS.cert, "grpc-tls-cert", "", "`FILE` with the certificate for gRPC; without it gRPC is in plain text")
 	flags.StringVar(&opts.grpcTLS.key, "grpc-tls-key", "", "`FILE` with its key; both are read again when they have changed")
 	flags.StringVar(&opts.grpcTLS.clientCA, "grpc-client-ca", "", "`FILE` with the certificates that must have signed those of gRPC's clients")
