@@ -113,6 +113,10 @@ func classifyText(text string, reply error) *Error {
 		return &Error{ReadOnly, false, reply}
 	case strings.Contains(text, "NOREPLICAS"):
 		return &Error{Down, false, reply}
+	case strings.Contains(text, "Connection refused"), strings.Contains(text, "no upstream host"): // proxies, of the server
+		return &Error{Unreachable, false, reply}
+	case strings.Contains(text, "timed out"), strings.Contains(text, "upstream failure"):
+		return &Error{Timeout, true, reply}
 	}
 	return &Error{Garbage, true, reply}
 }

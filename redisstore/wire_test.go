@@ -71,6 +71,10 @@ func TestErrorsAreClassed(t *testing.T) {
 		{"ERR unknown command 'EVALSHA'", Config, false},
 		{"WRONGTYPE Operation against a key holding the wrong kind of value", Corrupt, false},
 		{"ERR user_script:9: WEIRSTATE not a window script: abc, on @user_script:9.", Corrupt, false},
+		{"ERR Connection refused", Unreachable, false},
+		{"no upstream host", Unreachable, false},
+		{"ERR Operation timed out", Timeout, true},
+		{"upstream failure", Timeout, true},
 		{"ERR something that no server has said yet", Garbage, true},
 	} {
 		got := classifyText(tt.text, errors.New(tt.text))
