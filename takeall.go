@@ -46,10 +46,11 @@ func TakeAll(ctx context.Context, charges ...Charge) (binding Decision, each []D
 	each = make([]Decision, len(charges))
 	errs := askAll(ctx, charges, each)
 	refused := false
+	var failed []error
 	for i, c := range charges {
 		refused = refused || !c.alone() && !each[i].Allowed
 		if errs[i] != nil && !c.core.opts.Shadow {
-			err = errors.Join(err, errs[i])
+			failed = append(failed, errs[i])
 		}
 	}
 	if refused {
@@ -63,10 +64,19 @@ func TakeAll(ctx context.Context, charges ...Charge) (binding Decision, each []D
 			c.core.opts.Observe(ctx, Observation{Name: c.core.name, Limit: c.limit, Cost: c.cost, Decision: each[i], Err: errs[i], Took: time.Since(start)})
 		}
 	}
-	if err != nil {
-		return Decision{}, each, err
+	if len(failed) > 0 {
+		return Decision{}, each, some(failed)
 	}
 	return bind(each), each, nil
+}
+
+// some joins errors, of which one store that is away makes as many as there are charges.
+func some(errs []error) error {
+	const few = 4
+	if more := len(errs) - few; more > 0 {
+		errs = append(errs[:few:few], fmt.Errorf("and %d more charges", more))
+	}
+	return errors.Join(errs...)
 }
 
 func validate(charges []Charge) error {

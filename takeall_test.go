@@ -1,6 +1,8 @@
 package weir_test
 
 import (
+	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,4 +145,17 @@ func TestPartOfAStoreThatIsAwayIsSettledByItsLimiter(t *testing.T) {
 			t.Errorf("got %d remaining, want 4: what was taken is given back", d.Remaining)
 		}
 	})
+}
+
+func TestErrorOfManyChargesIsShort(t *testing.T) {
+	t.Parallel()
+	l := limiter(t, awayStore{err: errAway}, weir.PerMinute(5), weir.Options{})
+	many := make([]weir.Charge, 1000)
+	for i := range many {
+		many[i] = l.For(weir.Text("k"), 1)
+	}
+	_, _, err := weir.TakeAll(t.Context(), many...)
+	if !errors.Is(err, errAway) || len(err.Error()) > 1000 || !strings.Contains(err.Error(), "and 996 more charges") {
+		t.Errorf("got %.2000v, want a few of the errors", err)
+	}
 }
