@@ -376,7 +376,7 @@ func (c *Counters) decide(h *hit, at int64) weir.Decision {
 	}
 	d := algorithm.DescribeCounter(h.ask, h.window, at, count, h.cost)
 	if !d.Allowed {
-		c.over.add(h)
+		c.over.add(h, at)
 	}
 	return d
 }

@@ -260,8 +260,48 @@ func TestOverLimitIsRememberedUntilTheWindowEndsUnderItsLimit(t *testing.T) {
 	if d := take(at, 10, 1); d.Source != weir.FromStore || d.Remaining != 6 {
 		t.Errorf("under a higher limit: got %+v, want 6 remaining", d)
 	}
+	if st, want := c.LocalCache(), (LocalCache{Entries: 1, Lookups: 5, Hits: 1}); st != want {
+		t.Errorf("got %+v, want %+v", st, want)
+	}
 	if d := take(at+60_000_000, 2, 1); d.Source != weir.FromStore || d.Remaining != 1 {
 		t.Errorf("in the next window: got %+v, want 1 remaining", d)
+	}
+}
+
+func TestTheLocalCacheIsBoundedAndForgetsWhatEndsFirst(t *testing.T) {
+	t.Parallel()
+	s := newOverSet(10 * overBucketBytes)
+	at := time.Date(2026, 11, 30, 12, 0, 0, 0, time.UTC).UnixMicro()
+	c := &Counters{over: s}
+	hitOf := func(i int, period time.Duration) *hit {
+		ask := countercases.AskOf(fmt.Sprint("k", i), 1, period, 1)
+		h, err := c.hit(&ask, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &h
+	}
+	const most = 10 * len(overBucket{})
+	for i := range 1000 {
+		s.add(hitOf(i, time.Second), at)
+	}
+	if st := c.LocalCache(); st.Entries > most || st.Evicted < 1000-int64(most) {
+		t.Errorf("after 1000: got %+v, want at most %d entries", st, most)
+	}
+	s.add(hitOf(0, time.Hour), at)
+	for i := range 1000 {
+		s.add(hitOf(i, time.Second), at)
+	}
+	if !s.has(hitOf(0, time.Hour), at) {
+		t.Error("what ends in an hour was forgotten for what ends in a second")
+	}
+	s.remove(hitOf(0, time.Hour))
+	if s.has(hitOf(0, time.Hour), at) {
+		t.Error("it is there after it was removed")
+	}
+	s.clear()
+	if st := c.LocalCache(); st.Entries != 0 {
+		t.Errorf("after clear: got %+v", st)
 	}
 }
 

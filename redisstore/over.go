@@ -4,6 +4,7 @@ import (
 	"hash/maphash"
 	"math/bits"
 	"sync"
+	"sync/atomic"
 )
 
 // overSet remembers which counters are over which limits until their windows end. It
@@ -14,6 +15,8 @@ type overSet struct {
 	seeds   [2]maphash.Seed
 	mu      [64]sync.Mutex // of buckets, by their index modulo 64
 	buckets []overBucket
+
+	lookups, hits, evicted atomic.Int64
 }
 
 // overBucket is 4 places of 24 bytes, one and a half cache lines.
@@ -50,19 +53,21 @@ func (s *overSet) has(h *hit, at int64) bool {
 	if s == nil {
 		return false
 	}
+	s.lookups.Add(1)
 	bucket, unlock, hi, lo := s.locate(h)
 	defer unlock()
 	for _, p := range bucket {
 		if p.hi == hi && p.lo == lo && at/1_000_000 < p.end {
+			s.hits.Add(1)
 			return true
 		}
 	}
 	return false
 }
 
-// add remembers that the counter of a hit is over its limit, in place of the counter of
-// the bucket whose window ends first.
-func (s *overSet) add(h *hit) {
+// add remembers at a time in µs that the counter of a hit is over its limit, in place of
+// the counter of the bucket whose window ends first.
+func (s *overSet) add(h *hit, at int64) {
 	if s == nil {
 		return
 	}
@@ -78,7 +83,11 @@ func (s *overSet) add(h *hit) {
 			first = i
 		}
 	}
-	bucket[first].hi, bucket[first].lo, bucket[first].end = hi, lo, h.window.End
+	p := &bucket[first]
+	if p.end > at/1_000_000 && (p.hi != hi || p.lo != lo) {
+		s.evicted.Add(1)
+	}
+	p.hi, p.lo, p.end = hi, lo, h.window.End
 }
 
 // remove forgets the counter of a hit under its limit.
@@ -104,4 +113,33 @@ func (s *overSet) clear() {
 		}
 		s.mu[i].Unlock()
 	}
+}
+
+// LocalCache is what the local cache of Counters holds and has done.
+type LocalCache struct {
+	Entries int   // counters remembered, of which some windows may have ended
+	Lookups int64 // questions that it was asked about
+	Hits    int64 // of them denied
+	Evicted int64 // counters that others took the place of before their windows ended
+}
+
+// LocalCache counts; all are 0 if there is none. It locks a 64th of the cache at a time.
+func (c *Counters) LocalCache() LocalCache {
+	s := c.over
+	if s == nil {
+		return LocalCache{}
+	}
+	st := LocalCache{Lookups: s.lookups.Load(), Hits: s.hits.Load(), Evicted: s.evicted.Load()}
+	for i := range s.mu {
+		s.mu[i].Lock()
+		for at := i; at < len(s.buckets); at += len(s.mu) {
+			for _, p := range s.buckets[at] {
+				if p.end != 0 {
+					st.Entries++
+				}
+			}
+		}
+		s.mu[i].Unlock()
+	}
+	return st
 }
