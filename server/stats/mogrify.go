@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -79,8 +80,8 @@ func (m *Mogrifier) check() (mogrifier, error) {
 	return checked, errors.Join(errs...)
 }
 
-// apply returns the name and tags that the first that matches makes of the name, or the name
-// itself.
+// apply returns the name and tags that the first that matches makes of the name. Where none
+// does, or nothing would be left of it, the name stays.
 func (all mogrifiers) apply(name string) (string, []tag) {
 	for _, m := range all {
 		groups := m.pattern.FindStringSubmatch(name)
@@ -97,7 +98,7 @@ func (all mogrifiers) apply(name string) (string, []tag) {
 		for _, t := range m.tags {
 			tags = append(tags, tag{t.key, fill(t.value)})
 		}
-		return fill(m.name), tags
+		return cmp.Or(fill(m.name), name), tags
 	}
 	return name, nil
 }

@@ -7,10 +7,13 @@ import (
 )
 
 // sanitize returns the name as the Registry keeps it: with an underscore for a colon, a bar,
-// whatever cannot be printed, and each byte that is no part of a UTF-8 character. Most names
-// are returned as they are.
+// whatever cannot be printed, and each byte that is no part of a UTF-8 character; and for
+// nothing at all. Most names are returned as they are.
 func sanitize(name string) string {
-	if plain(name) {
+	switch {
+	case name == "":
+		return "_"
+	case plain(name):
 		return name
 	}
 	return underscore(name, func(c rune) bool { return c == ':' || c == '|' || unprintable(c) })
