@@ -23,7 +23,7 @@ backoffsim:
 # The tables and plots of docs/concurrency.md, the same byte for byte each time; some ten minutes on two cores.
 .PHONY: simbench
 simbench:
-	cd bench && go test ./simbench -count=1 -run '^TestTables$$' -timeout 90m -args -full
+	cd bench && go test ./simbench -count=1 -run '^Test(Tables|Models)$$' -timeout 90m -args -full
 
 # A real server beyond its capacity, with and without the limiter of package concurrency; some ten minutes.
 .PHONY: overload

@@ -14,8 +14,10 @@ type Scenario struct {
 	About    string
 	Workers  int
 	Service  Service
+	Order    Order         // of what waits; not Sharing with a Pause
 	Deadline time.Duration // an answer later than this, from its arrival, is worth nothing
 	Load     []Phase       // offered load, as a multiple of the nominal capacity
+	Recorded bool          // the load is another in every second
 	Capacity []Phase       // workers, as a multiple of Workers; empty is always 1
 	Extra    []Phase       // milliseconds that each request also spends where there is no queue
 	Pause    Pause         // the server stops, all of it

@@ -54,8 +54,8 @@ func run(s *Scenario, seed uint64, make func() Limiter) []Result {
 	return results
 }
 
-// model is the server: first come, first served by a number of workers, with an
-// unlimited queue in front of them.
+// model is the server: a number of workers, with an unlimited queue in front of them,
+// first come, first served unless the scenario has another Order.
 type model struct {
 	s        *Scenario
 	start    time.Time
@@ -67,6 +67,7 @@ type model struct {
 	events   events
 	queue    []*request
 	busy     int
+	shared   shared
 	inFlight int
 	tallies  []*tally
 	limits   []float64
@@ -267,22 +268,35 @@ func (m *model) workers() int {
 
 // dispatch gives waiting requests to free workers.
 func (m *model) dispatch(*request) {
-	for m.busy < m.workers() && len(m.queue) > 0 {
-		r := m.queue[0]
-		m.queue = m.queue[1:]
-		m.busy++
-		work := float64(r.service) * (1 + m.s.Slowdown*float64(max(0, m.inFlight-m.s.Workers)))
-		if m.s.Errors.has(m.now) {
-			work, r.failed = float64(ms), true
-		}
-		m.at(m.s.Pause.finish(m.now, time.Duration(work)), (*model).finish, r)
+	if m.s.Order == Sharing {
+		m.share()
+		return
 	}
+	for m.busy < m.workers() && len(m.queue) > 0 {
+		r := m.next()
+		m.busy++
+		m.at(m.s.Pause.finish(m.now, time.Duration(m.work(r))), (*model).finish, r)
+	}
+}
+
+// work is how long a request that begins now takes, in nanoseconds.
+func (m *model) work(r *request) float64 {
+	if m.s.Errors.has(m.now) {
+		r.failed = true
+		return float64(ms)
+	}
+	return float64(r.service) * (1 + m.s.Slowdown*float64(max(0, m.inFlight-m.s.Workers)))
 }
 
 // finish frees the worker.
 func (m *model) finish(r *request) {
 	m.busy--
 	m.dispatch(nil)
+	m.leave(r)
+}
+
+// leave answers a request that is done, after what it also waits for.
+func (m *model) leave(r *request) {
 	if extra := value(m.s.Extra, m.now, 0); extra > 0 {
 		m.at(m.now+time.Duration(extra*float64(ms)), (*model).answer, r)
 		return
@@ -423,7 +437,11 @@ func (t *tally) best(s *Scenario) (best float64) {
 		possible += s.capacity(t.second(i))
 		if i+1 == len(t.offeredEach) || !s.steady(t.second(i), t.second(i+1)) {
 			best += min(offered, possible)
-			offered, possible = 0, 0
+			left := 0.0
+			if s.Recorded { // what a burst leaves may be done in the second after it
+				left = min(max(offered-possible, 0), s.Deadline.Seconds()*s.Nominal())
+			}
+			offered, possible = left, 0
 		}
 	}
 	return best

@@ -101,6 +101,23 @@ func TestTables(t *testing.T) {
 		"Goodput over the optimum after the workers double", "goodput", 1.2, goodputLines(all, steps[Stepped()[0].Name])))
 }
 
+// TestModels is apart from TestTables, so that a model more changes nothing there.
+func TestModels(t *testing.T) {
+	if !*full {
+		t.Skip("the long form: make simbench")
+	}
+	all, about := Contenders(), map[string]string{}
+	for _, s := range Models() {
+		about[s.Name] = s.About
+	}
+	rows := each(t, all, Models(), seeds)
+	write(t, "results/models.csv", CSV(rows))
+	write(t, "results/models.md", strings.Join([]string{
+		"# Other servers and recorded arrivals\n\nWritten by `make simbench`; docs/concurrency.md says what it means. Goodput is answers in time over the most\nthat any limiter could have had.\n",
+		Summary(all, rows), ByWindow(all, rows, about),
+	}, "\n"))
+}
+
 // plotted are the contenders whose lines are drawn; more would hide each other.
 var plotted = map[string]bool{"weir auto": true, "weir vegas": true, "failsafe-go": true, "envoy gradient": true}
 
@@ -219,6 +236,54 @@ func TestWorkStopsDuringAPause(t *testing.T) {
 		}
 	}
 }
+
+// A server of one worker, under each order, with requests of 10 ms at 0, 1 and 2 ms.
+func TestOrdersFinishRequestsWhenTheyShould(t *testing.T) {
+	for order, want := range map[Order][]time.Duration{
+		FirstCome: {10 * ms, 20 * ms, 30 * ms},
+		LastCome:  {10 * ms, 30 * ms, 20 * ms},
+		// Alone, by two and by three: at 2 ms they have got 1.5, 0.5 and 0 ms.
+		Sharing: {27500 * time.Microsecond, 29500 * time.Microsecond, 30 * ms},
+	} {
+		s := Scenario{Workers: 1, Order: order, Service: Service{Shape: "constant", Mean: 10 * ms}, Deadline: sec}
+		m := &model{s: &s}
+		l := &stopwatch{m: m}
+		m.limiters = []Limiter{l}
+		for i := range want {
+			m.at(time.Duration(i)*ms, (*model).attempt, &request{service: 10 * ms})
+		}
+		for len(m.events) > 0 {
+			e := m.events.pop()
+			m.now = e.at
+			e.do(m, e.r)
+		}
+		for i, got := range l.released {
+			if (got - want[i]).Abs() > time.Microsecond {
+				t.Errorf("%s: request %d was done at %v, want %v", order, i, got, want[i])
+			}
+		}
+	}
+}
+
+// stopwatch admits all and notes when each is released.
+type stopwatch struct {
+	m        *model
+	released []time.Duration
+}
+
+func (s *stopwatch) Limit() int { return 0 }
+
+func (s *stopwatch) Acquire(bool) (Permit, bool) {
+	s.released = append(s.released, 0)
+	return stopwatchPermit{s, len(s.released) - 1}, true
+}
+
+type stopwatchPermit struct {
+	s *stopwatch
+	n int
+}
+
+func (p stopwatchPermit) Release(bool) { p.s.released[p.n] = p.s.m.now }
 
 func TestConvergenceIsTheFirstOfFiveGoodSeconds(t *testing.T) {
 	for _, c := range []struct {
