@@ -39,10 +39,10 @@ type serviceCounts struct {
 
 func newServiceCounts(r *stats.Registry) serviceCounts {
 	return serviceCounts{
-		redisError:   r.Counter("ratelimit.service.call.should_rate_limit.redis_error"),
-		serviceError: r.Counter("ratelimit.service.call.should_rate_limit.service_error"),
-		shadowMode:   r.Counter("ratelimit.service.global_shadow_mode"),
-		requests:     r.Counter("ratelimit_server.ShouldRateLimit.total_requests"),
+		redisError:   r.Configured("ratelimit.service.call.should_rate_limit.redis_error"),
+		serviceError: r.Configured("ratelimit.service.call.should_rate_limit.service_error"),
+		shadowMode:   r.Configured("ratelimit.service.global_shadow_mode"),
+		requests:     r.Configured("ratelimit_server.ShouldRateLimit.total_requests"),
 		response:     r.Timer("ratelimit_server.ShouldRateLimit.response_time"),
 	}
 }
@@ -63,7 +63,7 @@ func findCounts(r *stats.Registry, name string) *[len(countNames)]*stats.Counter
 	}
 	found := new([len(countNames)]*stats.Counter)
 	for i, suffix := range countNames {
-		found[i] = r.Counter(statName(name) + "." + suffix)
+		found[i] = r.Configured(statName(name) + "." + suffix)
 	}
 	return found
 }
