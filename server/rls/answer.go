@@ -2,6 +2,7 @@ package rls
 
 import (
 	"maps"
+	"strings"
 	"time"
 
 	core "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
@@ -53,8 +54,15 @@ type CurrentLimit struct {
 }
 
 // newCurrentLimit names a limit of so many requests each unit or, where the multiplier
-// is above 1, each multiplier units.
+// is above 1, each multiplier units. Envoy puts the name between quotes into a header as it
+// is, so that what would end the quotes or the header is left out of it.
 func newCurrentLimit(name string, requests uint32, unit pb.RateLimitResponse_RateLimit_Unit, multiplier uint32) (*CurrentLimit, error) {
+	name = strings.Map(func(c rune) rune {
+		if c < ' ' || c == '"' || c == '\\' || c == 0x7f {
+			return -1
+		}
+		return c
+	}, strings.ToValidUTF8(name, "�"))
 	m := &pb.RateLimitResponse_RateLimit{Name: name, RequestsPerUnit: requests, Unit: unit}
 	if multiplier > 1 {
 		m.UnitMultiplier = wrapperspb.UInt32(multiplier)

@@ -2,7 +2,6 @@ package rls
 
 import (
 	"fmt"
-	"strings"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
@@ -142,7 +141,7 @@ func (rs *ruleset) makeLimit(r *rule, l *rules.Limit) (limit, error) {
 		}
 	}
 	unit := pb.RateLimitResponse_RateLimit_Unit(l.Unit)
-	ready.named, err = newCurrentLimit(strings.ToValidUTF8(l.Name, "�"), l.RequestsPerUnit, unit, l.Multiplier)
+	ready.named, err = newCurrentLimit(l.Name, l.RequestsPerUnit, unit, l.Multiplier)
 	return ready, err
 }
 

@@ -14,17 +14,18 @@ import (
 )
 
 // original starts the program as envoyproxy/ratelimit is started: under that name, with an
-// environment and no flags. Its folders are made in dir.
+// environment and no flags. Its folders are made in dir; rules is the text of its file.
 func original(dir, rules, redis string, environment ...string) start {
 	return func(s *service) {
 		name := filepath.Join(dir, "ratelimit")
 		config := filepath.Join(dir, "runtime", "config")
-		text, err := os.ReadFile(rules)
 		if err := os.Symlink(s.Path, name); err != nil && !errors.Is(err, fs.ErrExist) {
 			panic(err)
 		}
-		err = errors.Join(err, os.MkdirAll(config, 0o700), os.WriteFile(filepath.Join(config, "rules.yaml"), text, 0o600))
-		if err != nil {
+		if err := os.MkdirAll(config, 0o700); err != nil {
+			panic(err)
+		}
+		if err := os.WriteFile(filepath.Join(config, "rules.yaml"), []byte(rules), 0o600); err != nil {
 			panic(err)
 		}
 		s.Path = name

@@ -94,6 +94,8 @@ func launchEnvoy(config string) (*envoy, error) {
 var (
 	//go:embed testdata/envoy.yaml
 	envoyText string
+	//go:embed testdata/rules.yaml
+	rulesText string
 	//go:embed testdata/routes.yaml
 	routesText string
 )
@@ -318,7 +320,7 @@ func (s *stack) start(redis string) (*envoy, error) {
 		for name, how := range map[string]start{
 			"redis":  serve("testdata/rules.yaml", "redis://"+redis+"?budget=30s"),
 			"memory": serve("testdata/rules.yaml", "memory:"),
-			"compat": original(shared.dir, "testdata/rules.yaml", redis, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true"),
+			"compat": original(shared.dir, rulesText, redis, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true"),
 		} {
 			var service *service
 			if service, s.err = launchService(how); s.err != nil {

@@ -62,6 +62,25 @@ func TestWindowOf30SecondsIsShownAsSuch(t *testing.T) {
 	})
 }
 
+// Envoy writes a name between quotes and escapes nothing.
+func TestNameOfALimitEndsNeitherItsQuotesNorItsHeader(t *testing.T) {
+	everyService(t, func(t *testing.T, c client) {
+		bob := fresh("bob")
+		for _, status := range twice {
+			r := c.get(t, "/", "x-rule", "named-badly", "x-user", bob)
+			if r.status != status {
+				t.Errorf("status %d, want %d", r.status, status)
+			}
+			if got, want := r.header.Get(limitHeader), `2, 2;w=31536000;name="a bx-injected: é"`; got != want {
+				t.Errorf("%s is %q, want %q", limitHeader, got, want)
+			}
+			if got := r.header.Get("x-injected"); got != "" {
+				t.Errorf("a name has brought the header x-injected: %q", got)
+			}
+		}
+	})
+}
+
 func TestUnlimitedAndUnknownHaveNoHeaders(t *testing.T) {
 	everyService(t, func(t *testing.T, c client) {
 		for _, headers := range [][]string{{"x-plan", "gold", "x-user", "root"}, {"x-plan", "none", "x-user", "bob"}} {
