@@ -46,9 +46,12 @@ type charge struct {
 }
 
 // match finds the rule for each descriptor. The error is ErrInvalid: a descriptor brings
-// a limit that is none.
-func (q *question) match() error {
+// a limit that is none; or it is ctx's.
+func (q *question) match(ctx context.Context) error {
 	for i := range q.request.Descriptors {
+		if err := now(ctx, i); err != nil {
+			return err
+		}
 		d := &q.request.Descriptors[i]
 		matched := q.rules.match(q.request.Domain, d.Entries)
 		if d.Override != nil {
@@ -74,11 +77,24 @@ func (q *question) hits(d *Descriptor) int64 {
 	return int64(min(*d.Hits, math.MaxInt64))
 }
 
-// charge adds the charges of each descriptor's rule.
-func (q *question) charge() {
+// now is ctx's error at every thousandth step of a long way: a request of very many
+// descriptors may take more time than its proxy has.
+func now(ctx context.Context, step int) error {
+	if step%1000 == 999 {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// charge adds the charges of each descriptor's rule. The error is ctx's: then the proxy
+// has left, and nobody is charged.
+func (q *question) charge(ctx context.Context) error {
 	replaced := q.replaced()
 	q.apart = q.quotas() > 1
 	for i := range q.parts {
+		if err := now(ctx, i); err != nil {
+			return err
+		}
 		p := &q.parts[i]
 		p.first = len(q.charges)
 		switch {
@@ -91,6 +107,7 @@ func (q *question) charge() {
 			q.chargePart(p, q.request.Descriptors[i].Entries, replaced)
 		}
 	}
+	return ctx.Err()
 }
 
 func (q *question) chargePart(p *part, entries []rules.Entry, replaced map[string]bool) {

@@ -1,8 +1,12 @@
 package rls
 
 import (
+	"context"
+	"errors"
 	"reflect"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -162,4 +166,51 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("Decode(%q) = %+v, %v\nwant %+v", message, got, err, want)
 		}
 	})
+}
+
+// leaving is the context of a proxy that leaves after a few looks at it.
+type leaving struct {
+	context.Context
+	looks atomic.Int64
+}
+
+func (l *leaving) Err() error {
+	if l.looks.Add(-1) < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+func TestLongRequestIsGivenUpWhenItsProxyLeaves(t *testing.T) {
+	t.Parallel()
+	f := startInMemory(t)
+	long := &Request{Domain: "shop"}
+	for i := range 10_000 {
+		long.Descriptors = append(long.Descriptors, Descriptor{Entries: entriesOf("user=" + strconv.Itoa(i))})
+	}
+	for _, looks := range []int64{3, 13} { // while it is matched, and while it is charged
+		ctx := &leaving{Context: t.Context()}
+		ctx.looks.Store(looks)
+		if _, err := f.service.Decide(ctx, long); !errors.Is(err, context.Canceled) {
+			t.Errorf("after %d looks: got %v, want it to give up", looks, err)
+		}
+		if got := ctx.looks.Load(); got < -2 { // the log looks once more
+			t.Errorf("it went on for %d looks", -got)
+		}
+	}
+	f.expect(t, "OK: OK 2", descriptor("user=1")) // nobody was charged
+}
+
+func TestTenLongHeadersAreLimited(t *testing.T) {
+	t.Parallel()
+	f := startInMemory(t)
+	var ten []*common.RateLimitDescriptor
+	for i := range 10 {
+		ten = append(ten, descriptor("user="+strings.Repeat(string(rune('a'+i)), 8<<10)))
+	}
+	for _, want := range []pb.RateLimitResponse_Code{pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OK, pb.RateLimitResponse_OVER_LIMIT} {
+		if got := f.ask(t, ten...).OverallCode; got != want {
+			t.Errorf("got %v, want %v", got, want)
+		}
+	}
 }

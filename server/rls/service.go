@@ -214,11 +214,10 @@ func (s *Service) decide(ctx context.Context, r *Request) (*Answer, error) {
 		return nil, errNoRules
 	}
 	q := question{service: s, rules: rs, request: r, parts: make([]part, len(r.Descriptors))}
-	if err := q.match(); err != nil {
+	if err := q.match(ctx); err != nil {
 		return nil, err
 	}
-	q.charge()
-	if err := ctx.Err(); err != nil { // the proxy has left: charge nobody
+	if err := q.charge(ctx); err != nil {
 		return nil, err
 	}
 	early, end := s.backing.shorten(ctx, len(q.charges) > 1)
