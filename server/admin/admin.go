@@ -53,6 +53,9 @@ func ahead(l rules.Limit) (s string) {
 	if l.Lease != (rules.Lease{}) {
 		s += fmt.Sprintf(", lease: {max: %d, refill: %v, expiry: %v}", l.Lease.Max, l.Lease.Refill, l.Lease.Expiry)
 	}
+	if l.Candidate != nil {
+		s += fmt.Sprintf(", candidate: %v", l.Candidate)
+	}
 	return s
 }
 
