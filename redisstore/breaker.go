@@ -16,11 +16,11 @@ type breaker struct {
 	mu       sync.Mutex
 	state    State
 	inFlight int
-	row      int           // failures in a row; while half open, successes
-	pause    time.Duration // how long it stays open
-	until    time.Time     // open: when a question may try; returning: when all may
-	last     *Error        // the failure that opened it
-	slices   [slices]slice // the last two seconds
+	row      int            // failures in a row; while half open, successes
+	pause    time.Duration  // how long it stays open
+	until    time.Time      // open: when a question may try; returning: when all may
+	last     *Error         // the failure that opened it
+	buckets  [buckets]slice // the last two seconds
 	opened   int64
 }
 
@@ -53,7 +53,7 @@ type slice struct {
 }
 
 const (
-	slices       = 10
+	buckets      = 10
 	sliceLength  = 200 * time.Millisecond
 	failRow      = 5    // failures in a row that open
 	leastCalls   = 20   // calls in two seconds before their ratio counts
@@ -116,7 +116,7 @@ func (b *breaker) leave(now time.Time, failure *Error, excluded bool) {
 	case Tried:
 		if b.row++; b.row >= successRow {
 			b.state, b.until, b.pause = Returning, now.Add(returnTime), 0
-			b.slices = [slices]slice{}
+			b.buckets = [buckets]slice{}
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (b *breaker) fail(now time.Time, failure *Error) {
 // slice returns the counts of now.
 func (b *breaker) slice(now time.Time) *slice {
 	n := now.UnixNano() / int64(sliceLength)
-	s := &b.slices[n%slices]
+	s := &b.buckets[n%buckets]
 	if s.number != n {
 		*s = slice{number: n}
 	}
@@ -152,8 +152,8 @@ func (b *breaker) slice(now time.Time) *slice {
 // recent returns the calls of the last two seconds, and how many failed.
 func (b *breaker) recent(now time.Time) (calls, failed int) {
 	n := now.UnixNano() / int64(sliceLength)
-	for _, s := range b.slices {
-		if s.number > n-slices && s.number <= n {
+	for _, s := range b.buckets {
+		if s.number > n-buckets && s.number <= n {
 			calls, failed = calls+s.calls, failed+s.failed
 		}
 	}

@@ -377,6 +377,14 @@ func TestCountersAskWhatCannotHaveRunAgainAndNothingElse(t *testing.T) {
 	}
 }
 
+func TestACounterWhoseTTLCannotBeSetIsAnErrorAlthoughItCounted(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Redis7, redistest.Options{Rules: "~* +incrby +pttl +ping +hello +client|setname"})
+	c := openCounters(t, CountersOptions{Options: Options{Addrs: []string{s.Addr}, Username: s.User, Password: s.Password}})
+	_, err := c.Take(ctx, countercases.AskOf("a", 5, time.Hour, 1))
+	wantClass(t, err, Config, true)
+}
+
 func TestServerThatHangsCostsCountersTheBudget(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Redis7, redistest.Options{})

@@ -64,7 +64,7 @@ func clientOption(o Options) rueidis.ClientOption {
 		DisableCache:      true,
 		ForceSingleClient: !o.Cluster && o.Master == "",
 		PipelineMultiplex: -1,
-		ConnWriteTimeout:  time.Second,
+		ConnWriteTimeout:  max(time.Second, o.Budget),
 		Dialer:            net.Dialer{Timeout: time.Second, KeepAlive: time.Second},
 	}
 	opt.ClusterOption.ShardsRefreshInterval = 5 * time.Second

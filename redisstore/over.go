@@ -36,12 +36,8 @@ func newOverSet(bytes int64) *overSet {
 
 // locate returns the bucket of a hit, locked, and the hash.
 func (s *overSet) locate(h *hit) (bucket *overBucket, unlock func(), hi, lo uint64) {
-	type limited struct {
-		key           string
-		units, period int64
-	}
-	l := limited{h.key, h.ask.Limit.Units(), h.window.End - h.window.Start}
-	hi, lo = maphash.Comparable(s.seeds[0], l), maphash.Comparable(s.seeds[1], l)
+	limit := uint64(h.ask.Limit.Units())*0x9e3779b97f4a7c15 + uint64(h.window.End-h.window.Start)*0xbf58476d1ce4e5b9
+	hi, lo = maphash.String(s.seeds[0], h.key)+limit, maphash.String(s.seeds[1], h.key)+limit
 	at, _ := bits.Mul64(hi, uint64(len(s.buckets)))
 	mu := &s.mu[at%uint64(len(s.mu))]
 	mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"encoding/hex"
 	"fmt"
+	"slices"
 	"strings"
 
 	"weir.dev/weir/internal/algorithm"
@@ -26,6 +27,7 @@ func newScript(parts ...string) script {
 type scripts struct {
 	take, peek map[algorithm.Kind]script
 	several    map[string]script // by the kinds asked about, in the order of kinds
+	straight   map[string]script // the same for the usual question
 	refund     script
 	reset      script
 }
@@ -58,7 +60,7 @@ var luaFiles = map[algorithm.Kind]string{
 
 // assemble joins each algorithm's check and commit to a driver: one ask, or several.
 func assemble(clock string) scripts {
-	s := scripts{take: map[algorithm.Kind]script{}, peek: map[algorithm.Kind]script{}, several: map[string]script{}}
+	s := scripts{take: map[algorithm.Kind]script{}, peek: map[algorithm.Kind]script{}, several: map[string]script{}, straight: map[string]script{}}
 	library := sections("log.lua")["library"]
 	for _, kind := range kinds {
 		part := sections(luaFiles[kind])
@@ -77,6 +79,9 @@ func assemble(clock string) scripts {
 			}
 		}
 		s.several[string(about)] = assembleSeveral(clock, library, about)
+		if !slices.Contains(about, algorithm.KindLog) {
+			s.straight[string(about)] = assembleStraight(clock, about)
+		}
 	}
 	s.refund = newScript(clock, library, source("refund.lua"))
 	s.reset = newScript(clock, source("reset.lua"))
@@ -97,6 +102,18 @@ func assembleSeveral(clock, library string, about []algorithm.Kind) script {
 		} else {
 			parts = append(parts, fmt.Sprintf("check.%c = function(s, now, A, i, m)\n%s\nend", kind, body))
 		}
+	}
+	return newScript(append(parts, driver["rest"])...)
+}
+
+// assembleStraight joins the checks and commits of some kinds to the driver of the usual
+// question about several.
+func assembleStraight(clock string, about []algorithm.Kind) script {
+	driver := sections("straight.lua")
+	parts := []string{clock, driver["start"]}
+	for _, kind := range about {
+		part := sections(luaFiles[kind])
+		parts = append(parts, fmt.Sprintf("check.%c = function(key, s, now, i, m, write)", kind), part["check"], "if write then", part["commit"], "end", part["tell"], "end")
 	}
 	return newScript(append(parts, driver["rest"])...)
 }

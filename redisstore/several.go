@@ -3,6 +3,7 @@ package redisstore
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -190,10 +191,31 @@ func (s *Store) split(asks []weir.Ask, c clock) []part {
 	}
 	for i := range parts {
 		parts[i].args = c.arguments(parts[i].args)
-		parts[i].script = c.several[kindsOf(asks, parts[i].at)]
+		about := kindsOf(asks, parts[i].at)
+		parts[i].script = c.several[about]
+		if usual, ok := c.straight[about]; ok && parts[i].isUsual(asks) {
+			parts[i].script = usual
+		}
 	}
 	return parts
 }
+
+// isUsual reports whether all asks are of the group, to be charged, and about a key each.
+func (p *part) isUsual(asks []weir.Ask) bool {
+	if len(p.at) > mostUsual {
+		return false
+	}
+	for n, i := range p.at {
+		q := questionOf(&asks[i])
+		if asks[i].Alone || q.isPeek() || slices.Contains(p.keys[:n], p.keys[n]) {
+			return false
+		}
+	}
+	return true
+}
+
+// mostUsual is up to how many asks the keys of a question are compared with each other.
+const mostUsual = 32
 
 // kindArgument tells the script the kind of an ask's state: in upper case where it
 // stands alone, and with a p where it only looks, or an x where it can never pass.

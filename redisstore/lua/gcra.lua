@@ -65,6 +65,9 @@ if ok or shrunk then
   end
 end
 
+--@tell
+return ok, units, now, e, f, 0, d, r
+
 --@encode
 local after, ttl
 if ok or shrunk then

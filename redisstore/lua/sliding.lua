@@ -54,6 +54,9 @@ if units > 0 then
     'PX', math.ceil((start + 2 * period - clock) / 1000) + slack)
 end
 
+--@tell
+return ok, units, now, cur + units, prev, 0, cur, prev
+
 --@encode
 local after, ttl
 if units > 0 then

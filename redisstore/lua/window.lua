@@ -37,6 +37,9 @@ if units > 0 then
   end
 end
 
+--@tell
+return ok, units, now, count + units, 0, 0, count, 0
+
 --@encode
 local after, ttl
 if units > 0 then
