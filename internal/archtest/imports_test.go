@@ -66,6 +66,7 @@ var mayImport = map[string][]string{
 	"server/cmd/...":   {everything},
 
 	"server/internal/envoytest": {},
+	"server/internal/gatewaytest": {},
 
 	"bench/...": {everything},
 }
