@@ -2,6 +2,7 @@ package envoytest
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"os"
@@ -85,4 +86,28 @@ func TestOriginalsHeadersAndMetadata(t *testing.T) {
 		seconds(t, r.header, "RateLimit-Reset")
 	}
 	c.untilLogged(t, path+" 429 RL by - for envoy")
+}
+
+func TestOriginalGivesBackNegativeHits(t *testing.T) {
+	t.Parallel()
+	c, bob := at(t, "compat"), []string{"x-user", fresh("bob")}
+	c.expect(t, []int{200, 200}, "/cost", bob...) // 8 of 10
+	c.expect(t, []int{200}, "/refund", bob...)
+	c.expect(t, []int{200, 429}, "/cost", bob...)
+}
+
+func TestConnectionThatIsOldIsReplacedWithoutAnError(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t, redistest.Redis7)
+	s := startService(t, original(t.TempDir(), rulesText, redis.Addr, "GRPC_MAX_CONNECTION_AGE=100ms", "GRPC_MAX_CONNECTION_AGE_GRACE=60s"))
+	e := startEnvoy(t, listener{Name: "aging", Service: s.grpc, Filter: patient})
+	wait(t, "three connections", func() error {
+		if got := e.at("aging").get(t, "/", "x-rule", "two", "x-user", fresh("bob")).status; got != 200 {
+			t.Fatalf("status %d, want 200", got)
+		}
+		if got := e.stat(t, "cluster.aging.upstream_cx_total"); got < 3 {
+			return fmt.Errorf("%d connections", got)
+		}
+		return nil
+	})
 }

@@ -2,7 +2,10 @@ package envoytest
 
 import (
 	"fmt"
+	"path/filepath"
 	"testing"
+
+	"weir.dev/weir/internal/redistest"
 )
 
 // A ping is a frame of 17 bytes.
@@ -66,4 +69,30 @@ func TestHealthIsToldByEachNameThatProxiesAskFor(t *testing.T) {
 	s.restart(t)
 	untilHealthy(1)
 	e.at(known[0]).expect(t, []int{200}, "/", "x-rule", "two", "x-user", "bob")
+}
+
+func TestServiceOnAUnixSocket(t *testing.T) {
+	t.Parallel()
+	socket := "unix:" + filepath.Join(t.TempDir(), "weir.sock")
+	s := startService(t, func(s *service) {
+		s.grpc = socket
+		serve("testdata/rules.yaml", "memory:")(s)
+	})
+	e := startEnvoy(t, listener{Name: "local", Service: s.grpc, Filter: patient})
+	e.at("local").expect(t, twice, "/", "x-rule", "two", "x-user", "bob")
+}
+
+func TestTwoServicesOnOneRedisKeepTheLimitTogether(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Shared(t, redistest.Redis7)
+	var listeners []listener
+	for _, name := range []string{"left", "right"} {
+		s := startService(t, serve("testdata/rules.yaml", "redis://"+redis.Addr+"?budget=30s"))
+		listeners = append(listeners, listener{Name: name, Service: s.grpc, Filter: patient})
+	}
+	e := startEnvoy(t, listeners...)
+	crowd := fresh("crowd")
+	if passed, denied := crush(t, 200, crowd, e.at("left"), e.at("right")); passed != 50 || denied != 150 {
+		t.Errorf("%d passed and %d were denied, want 50 and 150", passed, denied)
+	}
 }

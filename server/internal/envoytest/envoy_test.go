@@ -121,6 +121,9 @@ func parseTemplate(text string) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"ten": func() int { return 10 },
 		"socket": func(address string) (string, error) {
+			if path, ok := strings.CutPrefix(address, "unix:"); ok {
+				return fmt.Sprintf("{pipe: {path: %s}}", path), nil
+			}
 			host, port, err := net.SplitHostPort(address)
 			return fmt.Sprintf("{socket_address: {address: %s, port_value: %s}}", host, port), err
 		},
@@ -237,22 +240,28 @@ type response struct {
 // get sends a request with these headers: names and values in turn.
 func (c client) get(t *testing.T, path string, headers ...string) response {
 	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+c.ports[c.listener]+path, nil)
+	r, err := c.try(path, headers...)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return r
+}
+
+func (c client) try(path string, headers ...string) (response, error) {
+	request, err := http.NewRequest("GET", "http://"+c.ports[c.listener]+path, nil)
+	if err != nil {
+		return response{}, err
 	}
 	for i := 0; i < len(headers); i += 2 {
 		request.Header.Set(headers[i], headers[i+1])
 	}
 	r, err := http.DefaultClient.Do(request)
 	if err != nil {
-		t.Fatal(err)
+		return response{}, err
 	}
 	defer r.Body.Close()
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
-		t.Fatal(err)
-	}
-	return response{r.StatusCode, r.Header}
+	_, err = io.Copy(io.Discard, r.Body)
+	return response{r.StatusCode, r.Header}, err
 }
 
 // expect sends the same request once for each of the statuses that are wanted.
