@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"weir.dev/weir/internal/redistest"
 )
 
 // runCommand runs a command of weir.
@@ -168,5 +170,51 @@ func TestExplainSaysACandidate(t *testing.T) {
 	out, err := runCommand(t, "explain", "--config", path, "--domain", "shop", "user=alice")
 	if err != nil || !strings.Contains(out, "\n      candidate, only counted: 5 per day by fixed_window\n") {
 		t.Errorf("got %v and %s, want the candidate", err, out)
+	}
+}
+
+func TestResetForgetsWhatRedisKeeps(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	s := startServerOn(t, "redis://"+redis.Addr)
+	for range 3 {
+		charge(t, s)
+	}
+	if _, err := runCommand(t, "reset", "--server", "http://"+s.debug.Addr().String(), "shop", "user=alice"); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{200, 200, 429} {
+		if got := charge(t, s); got != want {
+			t.Errorf("request %d after the reset: got %d, want %d", i+1, got, want)
+		}
+	}
+}
+
+func TestInCompatResetDeletesTheOriginalsCounters(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	opts := compatOptions(compatSettings(t, onRedis(redis, "RUNTIME_ROOT", runtimeOf(t, labRules), "LOCAL_CACHE_SIZE_IN_BYTES", "100000")...))
+	opts.adminTokenFile = writeToken(t, "s3cret")
+	made, err := newServer(opts, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := runServer(t, made)
+	for range 4 {
+		askLab(t, s, "user", "a")
+	}
+	askLab(t, s, "user", "b")
+	if got := askLab(t, s, "user", "a"); got != "OVER_LIMIT" {
+		t.Fatalf("got %s, want OVER_LIMIT", got)
+	}
+	if out, err := runCommand(t, "reset", "--server", "http://"+s.debug.Addr().String(), "--admin-token-file", opts.adminTokenFile, "lab", "user=a"); err != nil || !strings.Contains(out, "the rule user") {
+		t.Fatalf("got %v and %q", err, out)
+	}
+	keys, _ := redis.Do("KEYS", "*").([]any)
+	if len(keys) != 1 || !strings.HasPrefix(keys[0].(string), "lab_user_b_") {
+		t.Errorf("keys %v, want b's alone", keys)
+	}
+	if got := askLab(t, s, "user", "a"); got != "OK" {
+		t.Errorf("after the reset: got %s, want OK", got)
 	}
 }
