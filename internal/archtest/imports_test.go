@@ -65,7 +65,7 @@ var mayImport = map[string][]string{
 	"server/admin":     {root, "server/rules", "memstore", "redisstore", "lease"},
 	"server/cmd/...":   {everything},
 
-	"server/internal/envoytest": {},
+	"server/internal/envoytest":   {},
 	"server/internal/gatewaytest": {},
 
 	"bench/...": {everything},
