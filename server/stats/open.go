@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,8 +56,8 @@ type Sink struct {
 }
 
 // Open starts handing on what r counts to the sink that the options name. A Registry has
-// one sink in its life. The error names everything that is wrong with the options; that the
-// sink cannot be reached is no error.
+// one sink in its life, and a second is an error. So is all that is wrong with the options;
+// that the sink cannot be reached is none.
 func Open(r *Registry, opts Options) (*Sink, error) {
 	if err := opts.check(); err != nil {
 		return nil, fmt.Errorf("stats: %w", err)
@@ -64,28 +65,25 @@ func Open(r *Registry, opts Options) (*Sink, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	switch {
-	case r == nil || opts.Disabled:
+	if r == nil || opts.Disabled || !opts.Prometheus && !opts.Statsd && !opts.Dogstatsd {
 		return &Sink{}, nil
-	case opts.Prometheus:
+	}
+	if !r.hasSink.CompareAndSwap(false, true) {
+		return nil, errors.New("stats: the registry has a sink already: open one for each")
+	}
+	if opts.Prometheus {
 		c, err := newCollector(r, opts)
 		if err != nil {
 			return nil, fmt.Errorf("stats: %w", err)
 		}
 		return &Sink{collector: c}, nil
-	case opts.Statsd, opts.Dogstatsd:
-		p, err := newPusher(r, opts)
-		if err != nil {
-			return nil, fmt.Errorf("stats: %w", err)
-		}
-		interval := opts.FlushInterval
-		if interval == 0 {
-			interval = 10 * time.Second
-		}
-		go p.run(interval)
-		return &Sink{pusher: p}, nil
 	}
-	return &Sink{}, nil
+	p, err := newPusher(r, opts)
+	if err != nil {
+		return nil, fmt.Errorf("stats: %w", err)
+	}
+	go p.run(cmp.Or(opts.FlushInterval, 10*time.Second))
+	return &Sink{pusher: p}, nil
 }
 
 func (o *Options) check() error {

@@ -51,6 +51,18 @@ func TestDisabledHasNoSinkWhateverElseIsSaid(t *testing.T) {
 	}
 }
 
+func TestSecondSinkIsRefused(t *testing.T) {
+	t.Parallel()
+	r := New()
+	if _, err := Open(r, Options{Prometheus: true}); err != nil {
+		t.Fatal(err)
+	}
+	r.Timer("t").Observe(1)
+	if _, err := Open(r, Options{Statsd: true}); err == nil || !strings.Contains(err.Error(), "has a sink already") {
+		t.Errorf("got %v, want an error", err)
+	}
+}
+
 func TestOpenConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	l := listenTCP(t)

@@ -29,6 +29,7 @@ const (
 // so can the nil counters, gauges and timers that it returns.
 type Registry struct {
 	overflow *Counter
+	hasSink  atomic.Bool
 
 	mu       sync.RWMutex
 	counters table[Counter]
