@@ -19,6 +19,7 @@ import (
 type serveOptions struct {
 	compat              *settings.Settings // nil: weir's own mode
 	config              []string
+	xds                 string // URL of the management server that has the rules instead
 	mergeDomains        bool
 	adminTokenFile      string
 	store               string
@@ -34,7 +35,7 @@ func newServeCommand() *cobra.Command {
 	var opts serveOptions
 	var compat bool
 	cmd := &cobra.Command{
-		Use:   "serve --config FILE|DIR",
+		Use:   "serve --config FILE|DIR | --xds URL",
 		Short: "Run the rate limit service",
 		Long: `Run the rate limit service until SIGTERM or SIGINT, then finish the requests under way.
 
@@ -58,8 +59,14 @@ that service's environment (PORT, REDIS_URL, RUNTIME_ROOT and so on) says everyt
 its defaults, and no flag but --compat counts. Without it that environment is not read.
 docs/migrate.md has the differences.
 
+Changed files are read again by themselves, and at SIGHUP. Rules with faults are logged and
+leave those before in force (docs/reload.md).
+
 Stores:
-` + storeUsage,
+` + storeUsage + `
+
+Management servers:
+` + xdsURLUsage,
 		Example: "  weir serve --config limits.yaml\n  weir serve --config /etc/weir --store redis://127.0.0.1:6379",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -88,6 +95,7 @@ Stores:
 	flags := cmd.Flags()
 	flags.BoolVar(&compat, "compat", false, "behave as envoyproxy/ratelimit, as its environment says; see above")
 	flags.StringArrayVar(&opts.config, "config", nil, configUsage)
+	flags.StringVar(&opts.xds, "xds", "", xdsUsage)
 	flags.BoolVar(&opts.mergeDomains, "merge-domains", false, mergeDomainsUsage)
 	flags.StringVar(&opts.store, "store", "memory:", "where counters are kept, a `URL`: see above")
 	flags.DurationVar(&opts.storeBudget, "store-budget", 0, "longest `TIME` that a question waits for the store's network (default 50ms)")

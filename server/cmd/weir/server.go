@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"os/signal"
 	"runtime"
 	"time"
 
@@ -20,6 +22,7 @@ import (
 	"weir.dev/weir/server/rls"
 	"weir.dev/weir/server/source"
 	"weir.dev/weir/server/stats"
+	"weir.dev/weir/server/xds"
 )
 
 // drainTimeout bounds how long requests under way may take after SIGTERM.
@@ -35,7 +38,11 @@ type server struct {
 	sink     *stats.Sink     // where they go; nil: nowhere
 	store    *openStore
 	service  *rls.Service
-	files    *source.Files // of the rules; nil: a management server has them
+	loads    *loads
+
+	files      *source.Files // of the rules; nil: a management server has them
+	hangups    chan os.Signal
+	management *xds.Client // of that server, else nil
 
 	serving     context.Context // until the service drains
 	stopServing context.CancelFunc
@@ -53,6 +60,7 @@ type server struct {
 func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 	s := &server{opts: opts, log: log, registry: prometheus.NewRegistry()}
 	s.serving, s.stopServing = context.WithCancel(context.Background())
+	s.catchHangups()
 	defer func() {
 		if err != nil {
 			s.close()
@@ -67,7 +75,7 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 	if s.service, err = s.newService(); err != nil {
 		return nil, err
 	}
-	s.checks = opts.newChecks()
+	s.checks, s.loads = opts.newChecks(), newLoads(s.registry)
 	if err := s.load(); err != nil {
 		return nil, err
 	}
@@ -278,6 +286,7 @@ func (s *server) storeAnswers(well bool) {
 
 // close ends everything at once.
 func (s *server) close() {
+	signal.Stop(s.hangups)
 	if s.grpcServer != nil {
 		s.grpcServer.Stop()
 	}
