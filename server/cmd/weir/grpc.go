@@ -19,6 +19,9 @@ const (
 	// maxStreams is how many calls one connection may have in flight. A proxy has one
 	// connection a worker.
 	maxStreams = 4096
+	// workers is how many goroutines wait for calls. A call needs a deep stack, which one of
+	// its own would have to grow; calls beyond these have one of their own.
+	workers = 256
 	// minPing is the shortest interval between a client's keepalive pings. A proxy
 	// sends them as its operator says, and on idle connections too.
 	minPing = 50 * time.Millisecond
@@ -30,6 +33,7 @@ func (s *server) newGRPCServer() (*grpc.Server, error) {
 		rls.ServerOption(),
 		grpc.MaxRecvMsgSize(2 * rls.MaxMessageBytes), // above its own bound, so that it can say what is wrong
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.NumStreamWorkers(workers),
 		grpc.StreamInterceptor(s.endWithService),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
 		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionAge: s.opts.grpcAge, MaxConnectionAgeGrace: s.opts.ageGrace}),
