@@ -124,7 +124,7 @@ func (l *Limiter) rows() []row {
 	return []row{
 		{"BACKEND_TYPE", "redis", backend(&l.Backend), ""},
 		{"EXPIRATION_JITTER_MAX_SECONDS", "300", seconds(&l.ExpirationJitter), ""},
-		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", count(&l.LocalCacheBytes), ""},
+		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", number(&l.LocalCacheBytes, 0, 1<<30), ""},
 		{"NEAR_LIMIT_RATIO", "0.8", share(&l.NearLimitRatio), ""},
 		{"CACHE_KEY_PREFIX", "", text(&l.KeyPrefix), ""},
 		{"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT", "false", yes(&l.StopWhenOverLimit), ""},

@@ -34,8 +34,7 @@ func arguments(line []string) []string {
 	return line[min(1, len(line)):]
 }
 
-// onlyCompat returns an error if there are flags beside --compat: all the rest is said by
-// the environment then, and two masters would be one too many.
+// onlyCompat returns an error if the command line has flags beside --compat.
 func onlyCompat(flags *pflag.FlagSet) error {
 	var errs []error
 	flags.Visit(func(f *pflag.Flag) {
@@ -58,13 +57,7 @@ func serveCompat(ctx context.Context, out io.Writer, lookup func(string) (string
 	}
 	opts := compatOptions(&set)
 	opts.adminTokenFile, _ = lookup(tokenFileVariable)
-	s, err := newServer(opts, log)
-	if err != nil {
-		return err
-	}
-	ctx, stop := untilSignal(ctx)
-	defer stop()
-	return s.run(ctx)
+	return serve(ctx, opts, log)
 }
 
 // compatOptions translates the settings; those of Redis are in compat still.

@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -28,6 +30,7 @@ type serveOptions struct {
 	grpc, http, debug   string // HOST:PORT, or unix:PATH
 	grpcTLS             tlsFiles
 	grpcAge, ageGrace   time.Duration // of connections; 0: for ever
+	headers             headerForm
 	logLevel, logFormat string
 }
 
@@ -35,9 +38,42 @@ func newServeCommand() *cobra.Command {
 	var opts serveOptions
 	var compat bool
 	cmd := &cobra.Command{
-		Use:   "serve --config FILE|DIR | --xds URL",
-		Short: "Run the rate limit service",
-		Long: `Run the rate limit service until SIGTERM or SIGINT, then finish the requests under way.
+		Use:     "serve --config FILE|DIR | --xds URL",
+		Short:   "Run the rate limit service",
+		Long:    serveUsage,
+		Example: "  weir serve --config limits.yaml\n  weir serve --config /etc/weir --store redis://127.0.0.1:6379",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := setFromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
+				return err
+			}
+			if compat {
+				return serveCompat(cmd.Context(), cmd.ErrOrStderr(), os.LookupEnv)
+			}
+			log, err := newLogger(cmd.ErrOrStderr(), opts.logLevel, opts.logFormat)
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), opts, log)
+		},
+	}
+	cmd.Flags().BoolVar(&compat, "compat", false, "behave as envoyproxy/ratelimit, as its environment says; see above")
+	opts.addFlags(cmd.Flags())
+	return cmd
+}
+
+// serve runs the service until ctx ends or a signal comes.
+func serve(ctx context.Context, opts serveOptions, log *slog.Logger) error {
+	s, err := newServer(opts, log)
+	if err != nil {
+		return err
+	}
+	ctx, stop := untilSignal(ctx)
+	defer stop()
+	return s.run(ctx)
+}
+
+const serveUsage = `Run the rate limit service until SIGTERM or SIGINT, then finish the requests under way.
 
 gRPC:  envoy.service.ratelimit.v3.RateLimitService, grpc.health.v1.Health
 HTTP:  POST /json, /check for gateways, GET /healthcheck, GET /metrics
@@ -66,55 +102,40 @@ Stores:
 ` + storeUsage + `
 
 Management servers:
-` + xdsURLUsage,
-		Example: "  weir serve --config limits.yaml\n  weir serve --config /etc/weir --store redis://127.0.0.1:6379",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if compat {
-				if err := onlyCompat(cmd.Flags()); err != nil {
-					return err
-				}
-				return serveCompat(cmd.Context(), cmd.ErrOrStderr(), os.LookupEnv)
-			}
-			if err := setFromEnvironment(cmd.Flags(), os.LookupEnv); err != nil {
-				return err
-			}
-			log, err := newLogger(cmd.ErrOrStderr(), opts.logLevel, opts.logFormat)
-			if err != nil {
-				return err
-			}
-			s, err := newServer(opts, log)
-			if err != nil {
-				return err
-			}
-			ctx, stop := untilSignal(cmd.Context())
-			defer stop()
-			return s.run(ctx)
-		},
-	}
-	flags := cmd.Flags()
-	flags.BoolVar(&compat, "compat", false, "behave as envoyproxy/ratelimit, as its environment says; see above")
-	flags.StringArrayVar(&opts.config, "config", nil, configUsage)
-	flags.StringVar(&opts.xds, "xds", "", xdsUsage)
-	flags.BoolVar(&opts.mergeDomains, "merge-domains", false, mergeDomainsUsage)
-	flags.StringVar(&opts.store, "store", "memory:", "where counters are kept, a `URL`: see above")
-	flags.DurationVar(&opts.storeBudget, "store-budget", 0, "longest `TIME` that a question waits for the store's network (default 50ms)")
-	flags.Var(&opts.instances, "instances", "how many instances of the service share the limits, in place of what the rules say")
-	flags.StringVar(&opts.grpc, "grpc", ":8081", "`ADDRESS` for gRPC: HOST:PORT, or unix:PATH")
-	flags.StringVar(&opts.http, "http", ":8080", "`ADDRESS` for HTTP")
-	flags.StringVar(&opts.debug, "debug", "127.0.0.1:6070", "`ADDRESS` for debugging; it is for operators alone")
-	flags.StringVar(&opts.adminTokenFile, "admin-token-file", "", tokenFileUsage)
-	flags.StringVar(&opts.grpcTLS.cert, "grpc-tls-cert", "", "`FILE` with the certificate for gRPC; without it gRPC is in plain text")
-	flags.StringVar(&opts.grpcTLS.key, "grpc-tls-key", "", "`FILE` with its key; both are read again when they have changed")
-	flags.StringVar(&opts.grpcTLS.clientCA, "grpc-client-ca", "", "`FILE` with the certificates that must have signed those of gRPC's clients")
-	flags.StringVar(&opts.logLevel, "log-level", "info", "least `LEVEL` to log: debug, info, warn or error")
-	flags.StringVar(&opts.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
-	return cmd
+` + xdsURLUsage
+
+func (o *serveOptions) addFlags(flags *pflag.FlagSet) {
+	flags.StringArrayVar(&o.config, "config", nil, configUsage)
+	flags.StringVar(&o.xds, "xds", "", xdsUsage)
+	flags.BoolVar(&o.mergeDomains, "merge-domains", false, mergeDomainsUsage)
+	flags.StringVar(&o.store, "store", "memory:", "where counters are kept, a `URL`: see above")
+	flags.DurationVar(&o.storeBudget, "store-budget", 0, "longest `TIME` that a question waits for the store's network (default 50ms)")
+	flags.Var(&o.instances, "instances", "how many instances of the service share the limits, in place of what the rules say")
+	flags.StringVar(&o.grpc, "grpc", ":8081", "`ADDRESS` for gRPC: HOST:PORT, or unix:PATH")
+	flags.StringVar(&o.http, "http", ":8080", "`ADDRESS` for HTTP")
+	flags.StringVar(&o.debug, "debug", "127.0.0.1:6070", "`ADDRESS` for debugging; it is for operators alone")
+	flags.StringVar(&o.adminTokenFile, "admin-token-file", "", tokenFileUsage)
+	flags.StringVar(&o.grpcTLS.cert, "grpc-tls-cert", "", "`FILE` with the certificate for gRPC; without it gRPC is in plain text")
+	flags.StringVar(&o.grpcTLS.key, "grpc-tls-key", "", "`FILE` with its key; both are read again when they have changed")
+	flags.StringVar(&o.grpcTLS.clientCA, "grpc-client-ca", "", "`FILE` with the certificates that must have signed those of gRPC's clients")
+	flags.StringVar(&o.grpcTLS.clientSAN, "grpc-client-name", "", "`NAME` that clients' certificates must have, a DNS name or an address (default any)")
+	flags.Var(&o.headers, "response-headers", "headers that answers carry: `FORM` draft-11 (RateLimit-Policy and RateLimit, Retry-After on denials) or counts (RateLimit-Limit, -Remaining and -Reset)")
+	flags.StringVar(&o.logLevel, "log-level", "info", "least `LEVEL` to log: debug, info, warn or error")
+	flags.StringVar(&o.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
 }
 
 // setFromEnvironment sets each flag that the command line does not have from its
-// variable, if there is one.
+// variable, if there is one. In compat it sets none: then the original's environment says
+// everything, and with it a flag would be one master too many.
 func setFromEnvironment(flags *pflag.FlagSet, lookup func(string) (string, bool)) error {
+	if text, ok := lookup("WEIR_COMPAT"); ok && !flags.Changed("compat") {
+		if err := flags.Set("compat", text); err != nil {
+			return fmt.Errorf("WEIR_COMPAT: %w", err)
+		}
+	}
+	if compat, _ := flags.GetBool("compat"); compat {
+		return onlyCompat(flags)
+	}
 	var errs []error
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "WEIR_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))

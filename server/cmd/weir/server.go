@@ -115,6 +115,7 @@ func (s *server) newService() (*rls.Service, error) {
 		Budget:          s.store.budget,
 		Fallback:        fallback,
 		Instances:       int(s.opts.instances),
+		Headers:         s.opts.headers.headers(),
 	}
 	if s.opts.compat != nil {
 		s.compatAnswers(&opts)
@@ -172,10 +173,14 @@ func buildInfo() prometheus.Collector {
 }
 
 func (s *server) httpRoutes() http.Handler {
+	post, get := "POST ", "GET "
+	if s.opts.compat != nil {
+		post, get = "", "" // the original does not look at the method
+	}
 	mux := http.NewServeMux()
-	mux.Handle("POST /json", s.service)
+	mux.Handle(post+"/json", s.service)
 	mux.Handle("/check", httpcheck.New(s.service, s.log))
-	mux.Handle("GET /healthcheck", s.checks)
+	mux.Handle(get+"/healthcheck", s.checks)
 	mux.Handle("GET /metrics", admin.Metrics(s.registry))
 	return mux
 }

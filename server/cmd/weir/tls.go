@@ -25,6 +25,8 @@ func (f tlsFiles) check() error {
 		return errors.New("--grpc-tls-cert and --grpc-tls-key go together: write both or none")
 	case f.cert == "" && f.clientCA != "":
 		return errors.New("--grpc-client-ca needs TLS: write --grpc-tls-cert and --grpc-tls-key too")
+	case f.clientCA == "" && f.clientSAN != "":
+		return errors.New("--grpc-client-name is checked only in certificates that are: write --grpc-client-ca too")
 	}
 	return nil
 }

@@ -252,6 +252,7 @@ func TestTLSThatCannotWorkIsRefused(t *testing.T) {
 	}{
 		{tlsFiles{cert: good.cert}, "--grpc-tls-key"},
 		{tlsFiles{clientCA: good.cert}, "--grpc-client-ca needs TLS"},
+		{tlsFiles{cert: good.cert, key: good.key, clientSAN: "envoy"}, "--grpc-client-name"},
 		{tlsFiles{cert: good.cert, key: good.cert}, good.cert},
 		{tlsFiles{cert: good.cert + "x", key: good.key}, good.cert + "x"},
 		{tlsFiles{cert: good.cert, key: good.key, clientCA: good.key}, "no certificate in PEM"},
