@@ -32,6 +32,18 @@ func FuzzParse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := Parse(File{"limits.yaml", data})
+		_, errCompat := Options{Compat: true}.Parse(File{"limits.yaml", data})
+		_, errUpstream := Options{Upstream: true}.Parse(File{"limits.yaml", data})
+		if err == nil && errCompat != nil || errCompat != nil && errUpstream == nil {
+			t.Errorf("got %v, with Compat %v, and with Upstream %v; want Compat to load most", err, errCompat, errUpstream)
+		}
+		merged, errMerged := Options{MergeDomains: true}.Parse(File{"limits.yaml", data}, File{"empty.yaml", []byte("domain: other")})
+		if errAlone := err; (errAlone == nil) != (errMerged == nil) && !(errMerged != nil && strings.Contains(errMerged.Error(), "whose domain this is too")) {
+			t.Errorf("got %v alone, and %v beside another domain", errAlone, errMerged)
+		}
+		if err == nil && errMerged == nil && len(merged.Rules()) != len(c.Rules()) {
+			t.Errorf("got %d rules alone, and %d beside another domain", len(c.Rules()), len(merged.Rules()))
+		}
 		if err != nil {
 			var faults Faults
 			if c != nil || !errors.As(err, &faults) || len(faults) == 0 {
@@ -76,6 +88,12 @@ func FuzzParse(f *testing.F) {
 					t.Errorf("%s: got the limit %v of the name %q (%v), want one that can be used", r.Path, l.Limit, l.StateName, err)
 				}
 				states[l.StateName] = true
+				if c := l.Candidate; c != nil {
+					if c.Validate() != nil || c.IsUnlimited() || weir.ValidateName(c.StateName) != nil || states[c.StateName] || c.Candidate != nil || c.Lease != (Lease{}) {
+						t.Errorf("%s: got the candidate %+v, want one that can be used", r.Path, c)
+					}
+					states[c.StateName] = true
+				}
 				if lease := l.Lease; lease != (Lease{}) && (lease.Max < 1 || lease.Max > l.Capacity() || lease.Expiry <= 0 || !(lease.Refill > 0 && lease.Refill < 1)) {
 					t.Errorf("%s: got the lease %+v of %v, want one that can be used", r.Path, lease, l.Limit)
 				}
@@ -105,6 +123,17 @@ func FuzzMatch(f *testing.F) {
 		}
 		if r := c.Match("d", two); r != nil && len(r.Shared) != 2 {
 			t.Errorf("two entries: got the rule %q, want one of the second level", r.Path)
+		}
+		for _, entries := range [][]Entry{one, two} {
+			for _, way := range []struct {
+				steps []Step
+				rule  *Rule
+			}{{c.Explain("d", entries), c.Match("d", entries)}, {c.ExplainJoined("d", entries), c.MatchJoined("d", entries)}} {
+				last := way.steps[len(way.steps)-1]
+				if missed := last.How == ByNothing; missed != (last.Level == "") || missed && way.rule != nil || way.rule != nil && len(way.steps) != len(entries) {
+					t.Errorf("%q: got the rule %v by the steps %v", entries, way.rule, way.steps)
+				}
+			}
 		}
 		swapped := []Entry{{key, text}, {pattern, value}}
 		r := &Rule{}
