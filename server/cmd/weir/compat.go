@@ -20,6 +20,7 @@ import (
 	"weir.dev/weir/redisstore"
 	"weir.dev/weir/server/rls"
 	"weir.dev/weir/server/settings"
+	"weir.dev/weir/server/stats"
 )
 
 // originalName is the name of envoyproxy/ratelimit's program. Started under it, weir
@@ -104,11 +105,12 @@ const mostCompatBudget = time.Second
 
 // newCompatStore returns the original's counters, and beside them weir's own store on the
 // same servers, for rules that name an algorithm.
-func newCompatStore(set *settings.Settings) (*openStore, error) {
+func newCompatStore(set *settings.Settings, counts *stats.Registry) (*openStore, error) {
 	redis, err := redisOptions(&set.Redis, &set.RedisUse)
 	if err != nil {
 		return nil, err
 	}
+	redis = countConns(redis, counts, "ratelimit.redis_pool")
 	opts := redisstore.CountersOptions{
 		Options:          redis,
 		KeyPrefix:        set.Limiter.KeyPrefix,
@@ -124,6 +126,7 @@ func newCompatStore(set *settings.Settings) (*openStore, error) {
 		}
 		opts.Budget = max(opts.Budget, perSecond.Budget)
 		perSecond.Budget = 0
+		perSecond = countConns(perSecond, counts, "ratelimit.redis_per_second_pool")
 		opts.PerSecond = &perSecond
 	}
 	counters, err := redisstore.NewCounters(opts)
@@ -134,6 +137,9 @@ func newCompatStore(set *settings.Settings) (*openStore, error) {
 	if err != nil {
 		counters.Close()
 		return nil, err
+	}
+	if opts.LocalCacheBytes > 0 {
+		showLocalCache(counters.LocalCache, counts)
 	}
 	return &openStore{
 		Store:    store,

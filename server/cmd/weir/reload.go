@@ -135,11 +135,11 @@ func newLoads(registry *prometheus.Registry) *loads {
 // countLoad counts a load, by the original's names too.
 func (s *server) countLoad(err error) {
 	if err != nil {
-		s.counts.Counter("ratelimit.service.config_load_error").Add(1)
+		s.counts.Configured("ratelimit.service.config_load_error").Add(1)
 		s.loads.total.WithLabelValues("error").Inc()
 		return
 	}
-	s.counts.Counter("ratelimit.service.config_load_success").Add(1)
+	s.counts.Configured("ratelimit.service.config_load_success").Add(1)
 	s.loads.total.WithLabelValues("success").Inc()
 	s.loads.latest.Set(float64(time.Now().UnixMilli()) / 1000)
 }

@@ -66,10 +66,10 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 			s.close()
 		}
 	}()
-	if s.store, err = opts.openStore(); err != nil {
+	if err := s.openStats(); err != nil {
 		return nil, err
 	}
-	if err := s.openStats(); err != nil {
+	if s.store, err = opts.openStore(s.counts); err != nil {
 		return nil, err
 	}
 	if s.service, err = s.newService(); err != nil {
@@ -90,9 +90,9 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 }
 
 // openStore opens where the counters are kept.
-func (o *serveOptions) openStore() (*openStore, error) {
+func (o *serveOptions) openStore(counts *stats.Registry) (*openStore, error) {
 	if o.compat != nil {
-		return newCompatStore(o.compat)
+		return newCompatStore(o.compat, counts)
 	}
 	store, err := newStore(o.store, o.storeBudget)
 	if err != nil {
