@@ -98,7 +98,7 @@ func (l *lines) line(name string) line {
 // write sends w a line for each counter that has grown, each gauge and each duration.
 func (l *lines) write(w io.Writer, all values) error {
 	l.buf, l.marks = l.buf[:0], l.marks[:0]
-	for i, c := range all.counters {
+	for i, c := range all.counters { // all of them before a mark points to one
 		if i == len(l.counters) {
 			l.counters = append(l.counters, counterLine{line: l.line(c.name)})
 		}
