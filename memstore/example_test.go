@@ -59,3 +59,22 @@ func ExampleStore_Stats() {
 	// dave 8
 	// {Keys:2 Room:0 Shared:2}
 }
+
+// A denial is charged there: what would have passed afterwards does not.
+func ExampleCounters() {
+	counters, _ := memstore.NewCounters(memstore.CountersOptions{})
+	limit := weir.PerMinute(5).By(weir.FixedWindow)
+	at := int64(1_700_000_000_000_000) // 20 s into a minute
+	answer := make([]weir.Decision, 1)
+	for _, cost := range []int64{4, 3, 1} {
+		ask := []weir.Ask{{Name: "user", Key: weir.Text("shop_user_alice_"), Limit: limit, Cost: cost}}
+		if err := counters.TakeAt(context.Background(), at, ask, answer); err != nil {
+			panic(err)
+		}
+		fmt.Println(answer[0].Allowed, answer[0].Remaining, answer[0].ResetAfter)
+	}
+	// Output:
+	// true 1 40s
+	// false 0 40s
+	// false 0 40s
+}

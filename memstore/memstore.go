@@ -1,5 +1,6 @@
 // Package memstore is a weir.Store in the memory of one process: bounded, without
-// allocation on the decision path, and without a goroutine.
+// allocation on the decision path, and without a goroutine. [Counters] are another, by the
+// rules of envoyproxy/ratelimit.
 package memstore
 
 import (

@@ -52,9 +52,11 @@ func TestCountersAnswerAsEnvoysServiceDoesOnEachServer(t *testing.T) {
 		t.Parallel()
 		counts(t, Options{Addrs: redistest.SharedCluster(t, redistest.Redis7).Addrs(), Cluster: true})
 	})
-	t.Run("RESP2", func(t *testing.T) {
+	t.Run("as a user of few rights", func(t *testing.T) { // those that docs/redis.md names
 		t.Parallel()
-		counts(t, Options{Addrs: []string{redistest.Shared(t, redistest.Redis7).Addr}, RESP2: true})
+		const rights = "~* +incrby +expire +pttl +ping +get +del +eval +evalsha +exists +decrby +set"
+		s := redistest.Start(t, redistest.Redis7, redistest.Options{Rules: rights})
+		counts(t, Options{Addrs: []string{s.Addr}, Username: s.User, Password: s.Password, RESP2: true})
 	})
 }
 

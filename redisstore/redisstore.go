@@ -9,6 +9,8 @@
 // Keys are weir:{who}:name:s, where who is [weir.Key.String], name is the limit's, and s
 // is the kind of state. The braces put everything about one client into one slot of a
 // Cluster. Every key has a TTL.
+//
+// [Counters] are another store, on the keys and by the rules of envoyproxy/ratelimit.
 package redisstore
 
 import (
