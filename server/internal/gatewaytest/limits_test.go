@@ -17,7 +17,7 @@ var gateways = []gateway{nginx, caddy, traefik, haproxy}
 var nginx = gateway{
 	name:    "nginx",
 	files:   []string{"nginx.conf"},
-	changes: [][2]string{{"listen 8000;", "listen 127.0.0.1:$PORT;"}},
+	changes: [][2]string{{"listen 8000;", "listen 127.0.0.1:$PORT;"}, {"250ms", "1m"}},
 	main: `daemon off; master_process off; pid $DIR/pid; error_log stderr; events {}
 http {
 	access_log off;
@@ -33,7 +33,7 @@ http {
 var caddy = gateway{
 	name:    "caddy",
 	files:   []string{"Caddyfile"},
-	changes: [][2]string{{":8000 {", ":$PORT {"}},
+	changes: [][2]string{{":8000 {", ":$PORT {"}, {"250ms", "1m"}},
 	main:    "{\n\tadmin off\n\tauto_https off\n\tdefault_bind 127.0.0.1\n}\nimport $DIR/Caddyfile\n",
 	args:    []string{"run", "--adapter", "caddyfile", "--config", "$DIR/main"},
 	env:     []string{"XDG_DATA_HOME=$DIR", "XDG_CONFIG_HOME=$DIR"},
@@ -52,7 +52,7 @@ var traefik = gateway{
 var haproxy = gateway{
 	name:    "haproxy",
 	files:   []string{"haproxy.cfg", "weir.lua"},
-	changes: [][2]string{{"bind :8000", "bind 127.0.0.1:$PORT"}},
+	changes: [][2]string{{"bind :8000", "bind 127.0.0.1:$PORT"}, {"timeout_ms = 250", "timeout_ms = 60000"}},
 	args:    []string{"-db", "-f", "haproxy.cfg"},
 	away:    http.StatusServiceUnavailable,
 	tells:   true,
@@ -73,6 +73,7 @@ func TestGatewaysKeepTheLimits(t *testing.T) {
 			t.Run("a site has a limit for all its clients", s.siteHasOneLimit)
 			t.Run("a key has a limit wherever it is used", s.keyHasOneLimit)
 			t.Run("of parallel requests exactly the limit passes", s.exactlyTheLimitPasses)
+			t.Run("a header too long to be asked about does not pass", s.longHeaderDoesNotPass)
 			t.Run("while the service is away no request passes", func(t *testing.T) { s.nothingPassesWhileAway(t, g) })
 		})
 	}
@@ -196,10 +197,18 @@ func (s *site) exactlyTheLimitPasses(t *testing.T) {
 	}
 }
 
+func (s *site) longHeaderDoesNotPass(t *testing.T) {
+	before := s.passed.Load()
+	reply := s.send(t, request{client: "127.0.8.1", path: "/", headers: []string{"X-Long: " + strings.Repeat("x", 100_000)}})
+	if reply.StatusCode < 400 || s.passed.Load() != before {
+		t.Errorf("got %s and %d requests at the application, want neither success nor any", reply.Status, s.passed.Load()-before)
+	}
+}
+
 func (s *site) nothingPassesWhileAway(t *testing.T, g gateway) {
 	s.service.Kill()
 	before := s.passed.Load()
-	q := request{client: "127.0.8.1", path: "/"}
+	q := request{client: "127.0.9.1", path: "/"}
 	if got := s.codes(t, 3, q); !slices.Equal(got, []int{g.away, g.away, g.away}) || s.passed.Load() != before {
 		t.Errorf("got %d and %d requests at the application, want %d and none", got, s.passed.Load()-before, g.away)
 	}
@@ -221,5 +230,35 @@ func (s *site) serviceReturns(t *testing.T, q request) {
 	})
 	if err != nil {
 		t.Error(err)
+	}
+}
+
+// TestWhileTheServiceIsAwayRequestsPassWhereTheExampleSaysHow uses the lines that the
+// examples have as comments.
+func TestWhileTheServiceIsAwayRequestsPassWhereTheExampleSaysHow(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		gateway
+		changes [][2]string
+	}{
+		{nginx, [][2]string{
+			{"# proxy_intercept_errors on;", "proxy_intercept_errors on;"},
+			{"# error_page 500 502 503 504 = @pass;", "error_page 500 502 503 504 = @pass;"},
+		}},
+		{haproxy, [][2]string{{"http-request deny deny_status 503 if !decided or !passed", ""}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			s := start(t, c.gateway, c.changes...)
+			q := request{client: "127.0.1.1", path: "/"}
+			if got := s.codes(t, 22, q); !slices.Equal(got, passing(20)) {
+				t.Errorf("before: got %d, want 20 that pass", got)
+			}
+			s.service.Kill()
+			if got := s.codes(t, 3, q); !slices.Equal(got, []int{200, 200, 200}) {
+				t.Errorf("while it is away: got %d, want 200 each time", got)
+			}
+			s.serviceReturns(t, request{client: "127.0.1.2", path: "/"})
+		})
 	}
 }
