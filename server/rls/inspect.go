@@ -91,6 +91,10 @@ func (s *Service) Compared(r *rules.Rule, l *rules.Limit) map[string]uint64 {
 	return nil
 }
 
+// CountedWithOriginal reports whether a service in compat counts a rule's limit on the keys
+// of envoyproxy/ratelimit, where it counts together with that service.
+func CountedWithOriginal(r *rules.Rule) bool { return joint(r) }
+
 // ready returns what the service made of a rule, or nil if it is not in force.
 func (s *Service) ready(r *rules.Rule) *rule {
 	rs := s.current.Load()

@@ -83,6 +83,10 @@ type checkedRule struct {
 	Unlimited bool           `json:"unlimited,omitempty"`
 	Shadow    bool           `json:"shadow,omitempty"`
 	Limits    []checkedLimit `json:"limits"`
+
+	// SharedInCompat says that in compat the limit has the counters of the original, and
+	// counts together with it.
+	SharedInCompat bool `json:"shared_in_compat,omitempty"`
 }
 
 type checkedLimit struct {
@@ -128,7 +132,7 @@ func newCheckReport(opts rules.Options, files []rules.File, instances int) check
 	report.OK = true
 	report.Warnings = append(report.Warnings, config.Warnings...)
 	for _, r := range config.Rules() {
-		rule := checkedRule{Domain: r.Domain, Rule: r.Path, Unlimited: r.Unlimited, Shadow: r.Shadow, Limits: []checkedLimit{}}
+		rule := checkedRule{Domain: r.Domain, Rule: r.Path, Unlimited: r.Unlimited, Shadow: r.Shadow, Limits: []checkedLimit{}, SharedInCompat: rls.CountedWithOriginal(r)}
 		for i := range r.Limits {
 			rule.Limits = append(rule.Limits, newCheckedLimit(&r.Limits[i], instances))
 		}

@@ -135,7 +135,7 @@ func TestCheckPrintsJSON(t *testing.T) {
 	out, _, err := check(t, "domain: d\ndescriptors: [{key: a, rate_limit: {unit: second, requests_per_unit: 5}}]\n", "--json")
 	want := checkReport{OK: true, Rules: []checkedRule{{Domain: "d", Rule: "a", Limits: []checkedLimit{
 		{Algorithm: "fixed_window", Units: 5, Seconds: 1, WorstCase: 10},
-	}}}}
+	}, SharedInCompat: true}}}
 	wantJSON, _ := json.MarshalIndent(want, "", "  ")
 	// An empty list is a list, for those who read it.
 	wantText := strings.ReplaceAll(string(wantJSON), "null", "[]") + "\n"
@@ -187,6 +187,29 @@ candidate 50 per hour by gcra, only counted 99 in any hour
 	var report checkReport
 	if err != nil || json.Unmarshal([]byte(out), &report) != nil || report.Rules[0].Limits[0].Candidate == nil || report.Rules[0].Limits[0].Candidate.Units != 50 {
 		t.Errorf("got %v and %s, want a candidate of 50", err, out)
+	}
+}
+
+func TestCheckSaysWhichLimitsHaveTheOriginalsCountersInCompat(t *testing.T) {
+	t.Parallel()
+	const text = `
+domain: d
+descriptors:
+- {key: a, rate_limit: {unit: day, requests_per_unit: 1}}
+- {key: b, rate_limit: {unit: day, requests_per_unit: 1, algorithm: fixed_window}}
+- {key: c, rate_limit: {window: 1500ms, requests_per_unit: 1}}
+- {key: d, limits: [{unit: day, requests_per_unit: 1}, {unit: hour, requests_per_unit: 1}]}
+- {key: e, rate_limit: {unlimited: true}}
+`
+	out, _, err := check(t, text, "--json")
+	var report checkReport
+	if err != nil || json.Unmarshal([]byte(out), &report) != nil || len(report.Rules) != 5 {
+		t.Fatalf("got %v and %s", err, out)
+	}
+	for _, r := range report.Rules {
+		if want := r.Rule == "a"; r.SharedInCompat != want {
+			t.Errorf("%s: got %v, want %v", r.Rule, r.SharedInCompat, want)
+		}
 	}
 }
 

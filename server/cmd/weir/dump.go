@@ -38,7 +38,11 @@ func writeDump(w io.Writer, c *rules.Config) {
 			if l.Multiplier > 1 {
 				multiplier = fmt.Sprintf(" unit_multiplier=%d", l.Multiplier)
 			}
-			fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d%s, %s\n", path, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, multiplier, modes)
+			candidate := ""
+			if l.Candidate != nil {
+				candidate = fmt.Sprintf(", candidate: %v", l.Candidate)
+			}
+			fmt.Fprintf(w, "%s: unit=%s requests_per_unit=%d%s, %s%s\n", path, strings.ToUpper(l.Unit.String()), l.RequestsPerUnit, multiplier, modes, candidate)
 		}
 	}
 }

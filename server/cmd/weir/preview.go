@@ -23,12 +23,13 @@ import (
 
 // previewOptions are the flags of weir preview.
 type previewOptions struct {
-	config []string
-	domain string
-	as     []string
-	format string
-	store  string
-	json   bool
+	config       []string
+	mergeDomains bool
+	domain       string
+	as           []string
+	format       string
+	store        string
+	json         bool
 }
 
 // newPreviewCommand returns weir preview.
@@ -56,6 +57,7 @@ then less exact, since keys expire by the server's clock.`,
 	}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&o.config, "config", nil, configUsage)
+	flags.BoolVar(&o.mergeDomains, "merge-domains", false, mergeDomainsUsage)
 	flags.StringVar(&o.domain, "domain", "", "the `DOMAIN` whose rules to replay")
 	flags.StringArrayVar(&o.as, "as", nil, "an `ENTRY` of the descriptor, such as 'client={addr}'; may be repeated, in order")
 	flags.StringVar(&o.format, "format", "", "`FORMAT` of the logs: common, combined or json (default: told apart by line)")
@@ -129,7 +131,7 @@ func (o previewOptions) prepare(logs []string) (*rules.Config, *preview.Log, err
 	if err != nil {
 		errs = append(errs, err)
 	}
-	config, err := rules.Parse(files...)
+	config, err := rules.Options{MergeDomains: o.mergeDomains}.Parse(files...)
 	switch {
 	case err != nil:
 		errs = append(errs, err)
