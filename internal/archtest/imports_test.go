@@ -59,6 +59,7 @@ var mayImport = map[string][]string{
 	"server/xds":       {root, "server/rules"},
 	"server/stats":     {},
 	"server/settings":  {},
+	"server/tracing":   {},
 	"server/rls":       {root, "server/rules", "server/stats", "lease"},
 	"server/preview":   {root, "server/rules"},
 	"server/httpcheck": {root, "server/rules", "server/rls", "clientip"},

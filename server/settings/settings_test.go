@@ -158,12 +158,12 @@ var all = []struct {
 	{"MEMCACHE_TLS_CACERT", "Memcache.CA", "", "/ca", "/ca", "", "not supported"},
 	{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "Memcache.SkipHostname", "false", "true", "true", "", "not supported"},
 
-	{"TRACING_ENABLED", "Tracing.Enabled", "false", "true", "true", "", "no spans"},
-	{"TRACING_EXPORTER_PROTOCOL", "Tracing.Protocol", "http", "grpc", "grpc", "udp", "no spans"},
-	{"TRACING_SERVICE_NAME", "Tracing.ServiceName", "RateLimit", "rl", "rl", "", "no spans"},
-	{"TRACING_SERVICE_NAMESPACE", "Tracing.ServiceNamespace", "", "ns", "ns", "", "no spans"},
-	{"TRACING_SERVICE_INSTANCE_ID", "Tracing.InstanceID", "", "i", "i", "", "no spans"},
-	{"TRACING_SAMPLING_RATE", "Tracing.SamplingRate", "1", "0.1", "0.1", "2", "no spans"},
+	{"TRACING_ENABLED", "Tracing.Enabled", "false", "true", "true", "", ""},
+	{"TRACING_EXPORTER_PROTOCOL", "Tracing.Protocol", "http", "grpc", "grpc", "udp", ""},
+	{"TRACING_SERVICE_NAME", "Tracing.ServiceName", "RateLimit", "rl", "rl", "", ""},
+	{"TRACING_SERVICE_NAMESPACE", "Tracing.ServiceNamespace", "", "ns", "ns", "", ""},
+	{"TRACING_SERVICE_INSTANCE_ID", "Tracing.InstanceID", "", "i", "i", "", ""},
+	{"TRACING_SAMPLING_RATE", "Tracing.SamplingRate", "1", "0.1", "0.1", "2", ""},
 }
 
 // refuses reports whether there are values that the field cannot have.

@@ -14,7 +14,6 @@ const (
 	noteOneLink    = "one connection to each Redis node carries all questions, which are pipelined as they come"
 	noteNoWait     = "the service starts without Redis, and connects when it answers"
 	noteNoMemcache = "memcached is not supported"
-	noteNoTracing  = "no spans are exported"
 	noteDotFiles   = "files and directories whose names begin with a dot are never read"
 	noteReadOnly   = "a node that has become a replica is noticed by its answer, and its master asked"
 	noteUnknown    = "it is no setting of envoyproxy/ratelimit, and client certificates are checked with GRPC_CLIENT_TLS_CACERT alone"
@@ -193,11 +192,11 @@ func (m *Memcache) rows() []row {
 
 func (t *Tracing) rows() []row {
 	return []row{
-		{"TRACING_ENABLED", "false", yes(&t.Enabled), noteNoTracing},
-		{"TRACING_EXPORTER_PROTOCOL", "http", oneOf(&t.Protocol, "http", "grpc"), noteNoTracing},
-		{"TRACING_SERVICE_NAME", "RateLimit", text(&t.ServiceName), noteNoTracing},
-		{"TRACING_SERVICE_NAMESPACE", "", text(&t.ServiceNamespace), noteNoTracing},
-		{"TRACING_SERVICE_INSTANCE_ID", "", text(&t.InstanceID), noteNoTracing},
-		{"TRACING_SAMPLING_RATE", "1", share(&t.SamplingRate), noteNoTracing},
+		{"TRACING_ENABLED", "false", yes(&t.Enabled), ""},
+		{"TRACING_EXPORTER_PROTOCOL", "http", oneOf(&t.Protocol, "http", "grpc"), ""},
+		{"TRACING_SERVICE_NAME", "RateLimit", text(&t.ServiceName), ""},
+		{"TRACING_SERVICE_NAMESPACE", "", text(&t.ServiceNamespace), ""},
+		{"TRACING_SERVICE_INSTANCE_ID", "", text(&t.InstanceID), ""},
+		{"TRACING_SAMPLING_RATE", "1", share(&t.SamplingRate), ""},
 	}
 }

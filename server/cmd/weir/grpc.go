@@ -48,6 +48,9 @@ func (s *server) newGRPCServer() (*grpc.Server, error) {
 		}
 		options = append(options, grpc.Creds(credentials.NewTLS(config)))
 	}
+	if s.tracer != nil {
+		options = append(options, s.tracer.ServerOption())
+	}
 	g := grpc.NewServer(options...)
 	s.service.Register(g)
 	healthpb.RegisterHealthServer(g, s.checks.grpc)

@@ -4,9 +4,12 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,11 +19,15 @@ import (
 	"testing"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"weir.dev/weir/internal/redistest"
 )
@@ -172,4 +179,90 @@ func TestTheProgramNamesEveryFaultOfItsEnvironment(t *testing.T) {
 			t.Errorf("ended with %v, want an error and %q:\n%s", err, want, out)
 		}
 	}
+}
+
+func TestTheProgramExportsASpanForEachCall(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"http", "grpc"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			spans, endpoint := startCollector(t, protocol)
+			p := startProgram(t, "ratelimit", "LOG_LEVEL=info", "USE_STATSD=false", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+				"RUNTIME_ROOT="+runtimeOf(t, labRules), "TRACING_ENABLED=true", "TRACING_EXPORTER_PROTOCOL="+protocol, "TRACING_SERVICE_NAME=traced",
+				"TRACING_SERVICE_NAMESPACE=here", "TRACING_SERVICE_INSTANCE_ID=one", "TRACING_SAMPLING_RATE=0", "OTEL_EXPORTER_OTLP_ENDPOINT="+endpoint)
+			conn, err := grpc.NewClient(p.addresses["grpc"], grpc.WithTransportCredentials(insecure.NewCredentials()))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			// The callers decide; of the others' calls, a rate of 0 exports none.
+			for name, value := range map[string]string{
+				"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+				"b3":          "80f198ee56343ba864fe8b2a57d3eff7-e457b5a2e4d86bd1-1",
+				"unsampled":   "",
+			} {
+				ctx := metadata.AppendToOutgoingContext(t.Context(), name, value)
+				if _, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(ctx, labRequest("free", "a")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.Process.Signal(syscall.SIGTERM)
+			<-p.ended
+			got := spans.String()
+			for _, want := range []string{"\x4b\xf9\x2f\x35\x77\xb3\x4d\xa6", "\x80\xf1\x98\xee\x56\x34\x3b\xa8", "traced", "here", "one", "ShouldRateLimit"} {
+				if !strings.Contains(got, want) {
+					t.Errorf("the spans lack %q:\n%q\n%s", want, got, p.log)
+				}
+			}
+			if n := countSpans(t, got); n != 2 {
+				t.Errorf("%d spans, want 2", n)
+			}
+		})
+	}
+}
+
+// countSpans counts the spans of messages one behind the other, which are one message.
+func countSpans(t *testing.T, messages string) (n int) {
+	t.Helper()
+	var all collector.ExportTraceServiceRequest
+	if err := proto.Unmarshal([]byte(messages), &all); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range all.GetResourceSpans() {
+		for _, scope := range r.GetScopeSpans() {
+			n += len(scope.GetSpans())
+		}
+	}
+	return n
+}
+
+// startCollector returns what is exported to an endpoint, byte by byte.
+func startCollector(t *testing.T, protocol string) (*lines, string) {
+	t.Helper()
+	spans := &lines{}
+	if protocol == "http" {
+		s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(spans, r.Body) }))
+		t.Cleanup(s.Close)
+		return spans, s.URL
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	collector.RegisterTraceServiceServer(s, &traceCollector{spans: spans})
+	go s.Serve(l)
+	t.Cleanup(s.Stop)
+	return spans, "http://" + l.Addr().String()
+}
+
+type traceCollector struct {
+	collector.UnimplementedTraceServiceServer
+	spans *lines
+}
+
+func (c *traceCollector) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	data, err := proto.Marshal(r)
+	c.spans.Write(data)
+	return &collector.ExportTraceServiceResponse{}, err
 }

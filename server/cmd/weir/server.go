@@ -22,6 +22,7 @@ import (
 	"weir.dev/weir/server/rls"
 	"weir.dev/weir/server/source"
 	"weir.dev/weir/server/stats"
+	"weir.dev/weir/server/tracing"
 	"weir.dev/weir/server/xds"
 )
 
@@ -36,6 +37,7 @@ type server struct {
 	registry *prometheus.Registry
 	counts   *stats.Registry // by the original's names, in compat; else nil, which counts nothing
 	sink     *stats.Sink     // where they go; nil: nowhere
+	tracer   *tracing.Tracer // in compat, if a setting says so; else nil
 	store    *openStore
 	service  *rls.Service
 	loads    *loads
@@ -66,7 +68,7 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 			s.close()
 		}
 	}()
-	if err := s.openStats(); err != nil {
+	if err := errors.Join(s.openStats(), s.openTracing()); err != nil {
 		return nil, err
 	}
 	if s.store, err = opts.openStore(s.counts); err != nil {
@@ -309,6 +311,7 @@ func (s *server) close() {
 		s.service.Close()
 	}
 	s.closeStats()
+	s.closeTracing()
 	if s.store == nil {
 		return
 	}

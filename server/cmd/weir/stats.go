@@ -12,7 +12,7 @@ import (
 	"weir.dev/weir/server/stats"
 )
 
-// flushTimeout bounds the last message to a sink.
+// flushTimeout bounds the last message to a sink or an exporter.
 const flushTimeout = time.Second
 
 // openStats begins to count by the original's names, in compat.
