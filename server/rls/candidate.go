@@ -56,7 +56,7 @@ func numberOf(index int) string { return strconv.Itoa(index + 1) }
 func (q *question) withCandidates(all []weir.Charge) []weir.Charge {
 	for i := range q.charges {
 		if c := &q.charges[i]; c.compared() {
-			all = append(all, c.limit.candidate.limiter.For(c.own, c.cost))
+			all = append(all, c.limit.candidate.limiter.For(c.key, c.cost))
 		}
 	}
 	return all

@@ -40,7 +40,7 @@ func (s *Service) Peek(ctx context.Context, r *rules.Rule, l *rules.Limit, entri
 		case &r.Limits[i]:
 			return ready.limits[i].limiter.Peek(ctx, ready.key(entries))
 		case r.Limits[i].Candidate:
-			return ready.limits[i].candidate.limiter.Peek(ctx, r.Key(entries))
+			return ready.limits[i].candidate.limiter.Peek(ctx, ready.key(entries))
 		}
 	}
 	return weir.Decision{}, fmt.Errorf("the rule %q has no such limit", r.Path)
@@ -55,12 +55,13 @@ func (s *Service) Reset(ctx context.Context, r *rules.Rule, entries []rules.Entr
 	if ready == nil {
 		return errChanged
 	}
+	key := ready.key(entries)
 	var errs []error
 	for i := range ready.limits {
 		l := &ready.limits[i]
-		errs = append(errs, l.limiter.Reset(ctx, ready.key(entries)))
+		errs = append(errs, l.limiter.Reset(ctx, key))
 		if l.candidate != nil {
-			errs = append(errs, l.candidate.limiter.Reset(ctx, r.Key(entries)))
+			errs = append(errs, l.candidate.limiter.Reset(ctx, key))
 		}
 	}
 	return errors.Join(errs...)

@@ -40,7 +40,6 @@ type charge struct {
 	limit   *limit
 	limiter *weir.Limiter
 	key     weir.Key
-	own     weir.Key // of the candidate's state, where there is one
 	cost    int64
 	refund  bool
 }
@@ -121,9 +120,6 @@ func (q *question) chargePart(p *part, entries []rules.Entry, replaced map[strin
 		c.limiter = c.limit.limiter
 		if q.apart && p.rule.quota {
 			c.limiter = c.limit.apart
-		}
-		if c.limit.candidate != nil {
-			c.own = p.rule.Key(entries)
 		}
 		q.charges = append(q.charges, c)
 	}
