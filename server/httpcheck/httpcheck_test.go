@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -114,13 +116,14 @@ func TestChecksAreAnsweredWithTheLimitsInHeaders(t *testing.T) {
 	} {
 		w := ask(h, who)
 		got := w.Header()
+		told := func(name string) string { return strings.Join(got[name], "\n") } // the name as it is, not canonical
 		if w.Code != want.code || got.Get("Cache-Control") != "no-store" {
 			t.Errorf("request %d: got %d, Cache-Control %q; want %d, no-store", i, w.Code, got.Get("Cache-Control"), want.code)
 		}
-		if limit := strings.Join(got["RateLimit"], "\n"); !sameButSeconds(limit, want.limit) {
+		if limit := told("RateLimit"); !sameButSeconds(limit, want.limit) {
 			t.Errorf("request %d: got RateLimit: %s, want %s", i, limit, want.limit)
 		}
-		if policy := strings.Join(got["RateLimit-Policy"], "\n"); policy != `"each client";q=2;w=31536000` {
+		if policy := told("RateLimit-Policy"); policy != `"each client";q=2;w=31536000` {
 			t.Errorf("request %d: got RateLimit-Policy: %s", i, policy)
 		}
 		if retries := got.Get("Retry-After"); (retries == "") != (want.retries == "") {
@@ -361,6 +364,23 @@ func TestPathsThatAreOneLocationAreOneText(t *testing.T) {
 	} {
 		if got := hostOf(host); got != want {
 			t.Errorf("host %q: got %q, want %q", host, got, want)
+		}
+	}
+}
+
+func TestRulesOfTheExamplesAskInVainAboutNothing(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../examples/*/rules.yaml")
+	if err != nil || len(files) != 4 {
+		t.Fatalf("got the files %v, %v; want those of four gateways", files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := parse(t, string(text)); c.HTTPCheck() == nil || len(c.Warnings) > 0 {
+			t.Errorf("%s: got %v and the warnings %v, want an http_check and none", name, c.HTTPCheck(), c.Warnings)
 		}
 	}
 }
