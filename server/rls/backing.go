@@ -168,13 +168,65 @@ func (b *backing) shorten(ctx context.Context, several bool) (context.Context, c
 	latest := now.Add(b.budget)
 	if deadline, ok := ctx.Deadline(); ok {
 		if early := deadline.Add(-roomIn(deadline.Sub(now))); early.Before(latest) {
-			return context.WithDeadline(ctx, early)
+			return endingAt(ctx, early)
 		}
 	}
 	if b.budget > 0 && several {
-		return context.WithDeadline(ctx, latest)
+		return endingAt(ctx, latest)
 	}
 	return ctx, func() {}
+}
+
+// early is a context that ends before its parent. The store looks at its Deadline, and has
+// a clock of its own; one that ends by itself is made for those who wait for it to end.
+type early struct {
+	context.Context // the parent
+	at              time.Time
+	mu              sync.Mutex
+	ending          context.Context // nil until it is asked for
+	cancel          context.CancelFunc
+}
+
+func endingAt(parent context.Context, at time.Time) (context.Context, context.CancelFunc) {
+	e := &early{Context: parent, at: at}
+	return e, e.end
+}
+
+// Deadline implements context.Context.
+func (e *early) Deadline() (time.Time, bool) { return e.at, true }
+
+// Done implements context.Context.
+func (e *early) Done() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ending == nil {
+		e.ending, e.cancel = context.WithDeadline(e.Context, e.at)
+	}
+	return e.ending.Done()
+}
+
+// Err implements context.Context.
+func (e *early) Err() error {
+	e.mu.Lock()
+	ending := e.ending
+	e.mu.Unlock()
+	switch {
+	case ending != nil:
+		return ending.Err()
+	case e.Context.Err() != nil:
+		return e.Context.Err()
+	case !time.Now().Before(e.at):
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func (e *early) end() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cancel != nil {
+		e.cancel()
+	}
 }
 
 // roomIn returns how much of the time that a caller has is kept for the answer:

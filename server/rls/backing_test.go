@@ -389,3 +389,36 @@ func TestDeniedKeyIsDeniedFromMemory(t *testing.T) {
 		t.Errorf("%v denied, want 2: those from memory count too", got)
 	}
 }
+
+func TestContextOfAQuestionEndsBeforeItsParent(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ask := func() (parent, ctx context.Context, end func()) {
+			parent, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			ctx, stop := (&backing{budget: time.Second}).shorten(parent, false)
+			return parent, ctx, func() { stop(); cancel() }
+		}
+		parent, ctx, end := ask() // by those who wait for it
+		defer end()
+		<-ctx.Done()
+		if parent.Err() != nil || ctx.Err() != context.DeadlineExceeded {
+			t.Errorf("after Done: the parent %v, the context %v, want the context alone to have ended", parent.Err(), ctx.Err())
+		}
+		_, ctx, end = ask() // and by those who only look
+		defer end()
+		if deadline, ok := ctx.Deadline(); !ok || time.Until(deadline) != 17*time.Millisecond || ctx.Err() != nil {
+			t.Errorf("at first: %v left, %v, want 17 ms", time.Until(deadline), ctx.Err())
+		}
+		time.Sleep(17 * time.Millisecond)
+		if ctx.Err() != context.DeadlineExceeded {
+			t.Errorf("after 17 ms: got %v, want its end", ctx.Err())
+		}
+		parent, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		ctx, end = (&backing{budget: time.Second}).shorten(parent, false)
+		defer end()
+		cancel()
+		if ctx.Err() != context.Canceled {
+			t.Errorf("after its parent: got %v, want canceled", ctx.Err())
+		}
+	})
+}
