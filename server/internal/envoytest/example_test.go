@@ -14,7 +14,7 @@ import (
 func TestExampleConfigurationWorks(t *testing.T) {
 	t.Parallel()
 	const example = "../../../examples/envoy/"
-	s := startService(t, serve(example+"limits.yaml", "memory:"))
+	s := startService(t, serve(example+"rules.yaml", "memory:"))
 	application := httptest.NewServer(http.HandlerFunc(greet))
 	t.Cleanup(application.Close)
 
