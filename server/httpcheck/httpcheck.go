@@ -7,7 +7,6 @@
 package httpcheck
 
 import (
-	"errors"
 	"log/slog"
 	"net/http"
 	"sync/atomic"
@@ -39,14 +38,12 @@ func New(service *rls.Service, log *slog.Logger) *Handler {
 	return &Handler{service: service, log: log}
 }
 
-var errNoCheck = errors.New("the rules have no http_check")
-
 // ServeHTTP answers one check.
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-store")
 	config := h.service.Rules()
 	if config == nil || config.HTTPCheck() == nil {
-		undecided(w, http.StatusServiceUnavailable, errNoCheck)
+		undecided(w, http.StatusServiceUnavailable, "The rules have no http_check.")
 		return
 	}
 	check := config.HTTPCheck()
@@ -60,7 +57,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := h.service.Decide(r.Context(), &request)
 	if err != nil {
-		undecided(w, check.UndecidedStatus, err)
+		// Why is in the log and the metrics; a gateway would tell it to its client.
+		undecided(w, check.UndecidedStatus, "Nothing could decide about the request.")
 		return
 	}
 	for _, header := range answer.Headers {

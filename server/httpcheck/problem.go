@@ -29,11 +29,10 @@ func deny(w http.ResponseWriter, status int, answer *rls.Answer) {
 }
 
 // undecided answers a request about which nothing could decide. With status 200 it passes.
-func undecided(w http.ResponseWriter, status int, cause error) {
+func undecided(w http.ResponseWriter, status int, detail string) {
 	if status == http.StatusOK {
 		return
 	}
-	detail := fmt.Sprintf("Nothing could decide: %.200s.", cause.Error())
 	problem{problemTypes + "temporary-reduced-capacity", "Temporarily reduced capacity", status, detail, nil}.write(w)
 }
 
