@@ -263,3 +263,20 @@ func TestTheURLOfAManagementServerSaysHowToReachIt(t *testing.T) {
 		}
 	}
 }
+
+func FuzzXDSURL(f *testing.F) {
+	f.Add("grpcs://xds.example:18001?node=n&ca=a.pem&cert=c.pem&key=k.pem&server_name=s")
+	f.Add("grpc://[::1]:18000?")
+	f.Fuzz(func(t *testing.T, text string) {
+		target, opts, err := parseXDSURL(text)
+		if err != nil {
+			return
+		}
+		if host, port, err := net.SplitHostPort(target); err != nil || host == "" || port == "" {
+			t.Errorf("%q: got the target %q, want HOST:PORT", text, target)
+		}
+		if secure := strings.HasPrefix(strings.ToLower(text), "grpcs:"); secure != (opts.TLS != nil) {
+			t.Errorf("%q: got TLS %+v", text, opts.TLS)
+		}
+	})
+}
