@@ -390,7 +390,7 @@ func TestACounterWhoseTTLCannotBeSetIsAnErrorAlthoughItCounted(t *testing.T) {
 func TestServerThatHangsCostsCountersTheBudget(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Redis7, redistest.Options{})
-	c := openCounters(t, CountersOptions{Options: Options{Addrs: []string{s.Addr}, Budget: 50 * time.Millisecond}})
+	c := openCounters(t, CountersOptions{Options: Options{Addrs: []string{s.Addr}, Budget: 300 * time.Millisecond}})
 	asks := []weir.Ask{countercases.AskOf("a", 5, time.Hour, 1), countercases.AskOf("b", 5, time.Hour, 1)}
 	decisions := make([]weir.Decision, 2)
 	if err := c.TakeAll(ctx, asks, decisions); err != nil {
