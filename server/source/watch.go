@@ -72,7 +72,11 @@ func (w *watch) run(ctx context.Context, events <-chan fsnotify.Event, failures 
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-events:
+		case e, open := <-events:
+			if !open { // the system has failed it: what is left is to look
+				events, failures = nil, nil
+				continue
+			}
 			if e.Has(fsnotify.Remove | fsnotify.Rename) {
 				delete(w.watched, e.Name) // with the folder its watch has gone
 			}

@@ -369,6 +369,17 @@ func TestWhatNothingTellsOfIsNoticedByLooking(t *testing.T) {
 	})
 }
 
+func TestWhereEventsEndTheFilesAreStillLookedAt(t *testing.T) {
+	t.Parallel()
+	fake(t, func(k *faked) {
+		close(k.events)
+		k.pass(time.Nanosecond)
+		write(t, k.path, "1")
+		k.pass(pollInterval + settle)
+		k.check(t, "after 30 s", "a.yaml:1")
+	})
+}
+
 func TestAnEventOfAnotherNameIsNone(t *testing.T) {
 	t.Parallel()
 	fake(t, func(k *faked) {
