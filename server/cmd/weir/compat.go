@@ -122,7 +122,7 @@ func newCompatStore(set *settings.Settings, counts *stats.Registry) (*openStore,
 	if set.RedisUse.PerSecond {
 		perSecond, err := redisOptions(&set.PerSecond, &set.RedisUse)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("REDIS_PERSECOND: %w", err)
 		}
 		opts.Budget = max(opts.Budget, perSecond.Budget)
 		perSecond.Budget = 0
@@ -181,14 +181,14 @@ func redisOptions(p *settings.Pool, use *settings.RedisUse) (redisstore.Options,
 	case "SINGLE":
 		switch {
 		case p.Network == "unix":
-			opts.Addrs = []string{unixAddress}
+			opts.Addrs = []string{net.JoinHostPort(p.URL, "0")} // so metrics name the socket
 			opts.Dial = func(ctx context.Context, _ string) (net.Conn, error) {
 				var d net.Dialer
 				return d.DialContext(ctx, "unix", p.URL)
 			}
 		case strings.HasPrefix(p.URL, settings.RedisScheme):
 			if err := single(&opts, p.URL); err != nil {
-				return opts, fmt.Errorf("REDIS_URL: %w", err)
+				return opts, fmt.Errorf("the URL of Redis: %w", err)
 			}
 		}
 	}
@@ -218,9 +218,6 @@ func single(opts *redisstore.Options, text string) error {
 	}
 	return nil
 }
-
-// unixAddress stands for a unix socket where a server is named.
-const unixAddress = "unix:0"
 
 // splitAuth reads PASSWORD or USER:PASSWORD.
 func splitAuth(auth string) (user, password string) {

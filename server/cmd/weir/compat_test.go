@@ -287,7 +287,7 @@ func TestRedisSettingsBecomeOptions(t *testing.T) {
 		}
 		return opts
 	}
-	if got := options(); got.Addrs[0] != unixAddress || got.Dial == nil || got.Budget != time.Second || !got.RESP2 || got.TLS != nil {
+	if got := options(); got.Addrs[0] != "/var/run/nutcracker/ratelimit.sock:0" || got.Dial == nil || got.Budget != time.Second || !got.RESP2 || got.TLS != nil {
 		t.Errorf("by default %+v, want a unix socket, a budget of 1 s, RESP2 and no TLS", got)
 	}
 	if got := options("REDIS_TIMEOUT", "30ms").Budget; got != 30*time.Millisecond {
