@@ -24,10 +24,13 @@ type collector struct {
 	unit     time.Duration     // in which durations are seen
 	log      *slog.Logger
 
-	mu       sync.Mutex
+	mu       sync.Mutex // held for one name at a time: a new timer waits for it
 	families map[string]*family
-	counters int // how many of the Registry's have their series
-	gauges   int
+	all      []*series // only ever appended to
+
+	collecting sync.Mutex // and what it guards, as all of a series but its observer
+	counters   int        // how many of the Registry's have their series
+	gauges     int
 }
 
 // family is all series of one metric.
@@ -110,9 +113,9 @@ func (c *collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all series.
 func (c *collector) Collect(to chan<- prometheus.Metric) {
-	all := c.registry.read() // before the lock: timers are made under the Registry's and then take ours
-	c.mu.Lock()
-	defer c.mu.Unlock()
+	c.collecting.Lock()
+	defer c.collecting.Unlock()
+	all := c.registry.read()
 	for ; c.counters < len(all.counters); c.counters++ {
 		n := all.counters[c.counters]
 		if s, scale := c.place(n.name, mapper.MetricTypeCounter); s != nil {
@@ -125,12 +128,13 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 			s.gauge = scaled[Gauge]{n.value, scale}
 		}
 	}
+	c.mu.Lock()
+	list := c.all
+	c.mu.Unlock()
 	now := time.Now()
-	for _, f := range c.families {
-		for _, s := range f.series {
-			if m := s.read(now); m != nil {
-				to <- m
-			}
+	for _, s := range list {
+		if m := s.read(now); m != nil {
+			to <- m
 		}
 	}
 }
@@ -163,8 +167,6 @@ func (s *series) read(now time.Time) prometheus.Metric {
 
 // timing returns the observer of a timer, which several timers may have in common.
 func (c *collector) timing(name string) durations {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	s, _ := c.place(name, mapper.MetricTypeObserver)
 	if s == nil {
 		return nil
@@ -184,40 +186,46 @@ func (c *collector) place(name string, of mapper.MetricType) (*series, float64) 
 	}
 	labels := maps.Clone(c.labels)
 	maps.Copy(labels, found)
-	metric, kind := metricName(m.Name), c.kind(m, of)
-	f := c.families[metric]
-	if f == nil {
-		f = &family{kind, m.HelpText, make(map[string]*series)}
-	}
-	why := ""
-	switch {
-	case metric == "":
-		why = "the mapping makes an empty name of it"
-	case slices.ContainsFunc(reserved, func(p string) bool { return strings.HasPrefix(metric, p) }):
-		why = "metrics of that name are others"
-	case f.kind != kind:
-		why = "the metric is a " + f.kind
-	}
-	if why != "" {
-		c.log.Warn("a name has no metric", "name", name, "metric", metric, "because", why)
-		return nil, 0
-	}
-	c.families[metric] = f
 	scale := 1.0
 	if m.Scale.Set {
 		scale = m.Scale.Val
 	}
-	key := labelKey(labels)
-	s := f.series[key]
+	s, why := c.find(metricName(m.Name), labels, m, of)
 	if s == nil {
-		s = &series{desc: prometheus.NewDesc(metric, f.help, nil, labels), ttl: m.Ttl}
-		if of == mapper.MetricTypeObserver {
-			s.observer = c.observer(metric, f, labels, m)
-			s.observer.scale = scale * float64(time.Second) / float64(c.unit)
-		}
-		f.series[key] = s
+		c.log.Warn("a name has no metric", "name", name, "metric", metricName(m.Name), "because", why)
 	}
 	return s, scale
+}
+
+// find returns the series of a metric with those labels, and makes it if it is new; or it
+// says why it cannot be.
+func (c *collector) find(metric string, labels prometheus.Labels, m *mapper.MetricMapping, of mapper.MetricType) (_ *series, why string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	kind := c.kind(m, of)
+	f := c.families[metric]
+	switch {
+	case metric == "":
+		return nil, "the mapping makes an empty name of it"
+	case slices.ContainsFunc(reserved, func(p string) bool { return strings.HasPrefix(metric, p) }):
+		return nil, "metrics of that name are others"
+	case f == nil:
+		f = &family{kind, m.HelpText, make(map[string]*series)}
+		c.families[metric] = f
+	case f.kind != kind:
+		return nil, "the metric is a " + f.kind
+	}
+	key := labelKey(labels)
+	if s := f.series[key]; s != nil {
+		return s, ""
+	}
+	s := &series{desc: prometheus.NewDesc(metric, f.help, nil, labels), ttl: m.Ttl}
+	if of == mapper.MetricTypeObserver {
+		s.observer = c.observer(metric, f, labels, m)
+	}
+	f.series[key] = s
+	c.all = append(c.all, s)
+	return s, ""
 }
 
 func (c *collector) kind(m *mapper.MetricMapping, of mapper.MetricType) string {
@@ -234,6 +242,10 @@ func (c *collector) kind(m *mapper.MetricMapping, of mapper.MetricType) string {
 
 // observer returns a histogram or a summary, as the mapping or its defaults say.
 func (c *collector) observer(metric string, f *family, labels prometheus.Labels, m *mapper.MetricMapping) *observer {
+	scale := float64(time.Second) / float64(c.unit)
+	if m.Scale.Set {
+		scale *= m.Scale.Val
+	}
 	if f.kind == string(mapper.ObserverTypeHistogram) {
 		opts := prometheus.HistogramOpts{Name: metric, Help: f.help, ConstLabels: labels, Buckets: c.mapping.Defaults.HistogramOptions.Buckets}
 		if own := m.HistogramOptions; own != nil {
@@ -244,7 +256,7 @@ func (c *collector) observer(metric string, f *family, labels prometheus.Labels,
 			}
 		}
 		h := prometheus.NewHistogram(opts)
-		return &observer{Metric: h, Observer: h}
+		return &observer{Metric: h, Observer: h, scale: scale}
 	}
 	from := &c.mapping.Defaults.SummaryOptions
 	if m.SummaryOptions != nil {
@@ -259,7 +271,7 @@ func (c *collector) observer(metric string, f *family, labels prometheus.Labels,
 		opts.Objectives[q.Quantile] = q.Error
 	}
 	s := prometheus.NewSummary(opts)
-	return &observer{Metric: s, Observer: s}
+	return &observer{Metric: s, Observer: s, scale: scale}
 }
 
 // metricName returns the text with an underscore for all that a metric's or label's name may
