@@ -14,15 +14,21 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		return err
 	}
 	clear(decisions)
-	open := 0 // those without an answer; some that are denied may have to be asked too
+	open := 0       // those without an answer; some that are denied may have to be asked too
+	settled := true // whether those that are not Alone have theirs
 	for i := range asks {
 		if !s.answerOne(&asks[i], &decisions[i]) {
 			open++
+			settled = settled && asks[i].Alone
 		}
 	}
 	var err error
 	if open > 0 {
-		err = s.askRest(ctx, asks, decisions)
+		err = s.askRest(ctx, asks, decisions, settled)
+	}
+	if err != nil && settled && open < len(asks) {
+		blame(err, decisions) // the store was asked for others, which fail nobody
+		err = nil
 	}
 	denied := false
 	for i := range asks {
@@ -37,6 +43,15 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		clear(decisions)
 	}
 	return err
+}
+
+// blame gives each decision that the store should have made its cause.
+func blame(err error, decisions []weir.Decision) {
+	for i := range decisions {
+		if d := &decisions[i]; !d.Allowed && d.Source != weir.FromCache {
+			*d = weir.Decision{Cause: err}
+		}
+	}
 }
 
 // answerOne answers one of several questions without a call, if it can.
@@ -66,12 +81,12 @@ func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
 
 // askRest asks the store, in one question, what blocks do not answer. A question that was
 // denied from memory is asked again, so that the store sees the whole group but for what
-// was taken ahead for it.
-func (s *Store) askRest(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
+// was taken ahead for it; not where the group is settled without the store.
+func (s *Store) askRest(ctx context.Context, asks []weir.Ask, decisions []weir.Decision, settled bool) error {
 	rest := make([]weir.Ask, 0, len(asks))
 	changes := make([]uint64, 0, len(asks)) // of the rest
 	isOpen := func(i int) bool {
-		return !decisions[i].Allowed && !(asks[i].Alone && decisions[i].Source == weir.FromCache)
+		return !decisions[i].Allowed && !((asks[i].Alone || settled) && decisions[i].Source == weir.FromCache)
 	}
 	for i := range asks {
 		if isOpen(i) {

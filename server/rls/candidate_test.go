@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 
@@ -181,6 +182,42 @@ func TestACandidateWithoutStateFailsNothing(t *testing.T) {
 	}
 	if got, want := f.compared(t, "lower"), map[string]uint64{"not_compared": 3}; !maps.Equal(got, want) {
 		t.Errorf("without the store: got %v, want %v", got, want)
+	}
+}
+
+func TestALeaseAndARememberedDenialOutliveTheStoreBesideACandidate(t *testing.T) {
+	t.Parallel()
+	const leasing = `
+domain: shop
+descriptors:
+  - key: hot
+    rate_limit: {unit: minute, requests_per_unit: 100000, algorithm: gcra, lease: {max: 100, expiry: 1s}}
+    candidate: {unit: minute, requests_per_unit: 200000, algorithm: gcra}
+  - key: full
+    rate_limit: {unit: minute, requests_per_unit: 1}
+    candidate: {unit: minute, requests_per_unit: 1000}
+`
+	store := &flapping{Store: inMemory(t)}
+	f := startWith(t, store, leasing, Options{Budget: time.Second, Instances: 1})
+	until := func(key, want string) {
+		t.Helper()
+		for range 200 {
+			if origin(f.ask(t, descriptor(key+"=x"))) == want {
+				return
+			}
+		}
+		t.Fatalf("%s: none of 200 requests was answered from the %s", key, want)
+	}
+	until("full", "cache")
+	until("hot", "lease")
+	store.gone.Store(true)
+	for key, want := range map[string]string{"hot": "lease", "full": "cache"} {
+		if got := origin(f.ask(t, descriptor(key+"=x"))); got != want {
+			t.Errorf("%s without the store: decided by %q, want the %s", key, got, want)
+		}
+		if got := f.compared(t, key)["not_compared"]; got != 1 {
+			t.Errorf("%s: %d not compared, want 1", key, got)
+		}
 	}
 }
 
