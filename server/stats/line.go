@@ -67,6 +67,9 @@ func newLines(opts Options) (*lines, error) {
 	if !opts.Dogstatsd {
 		return l, nil
 	}
+	for _, key := range slices.Sorted(maps.Keys(opts.DatadogTags)) {
+		l.tags = append(l.tags, tag{key, opts.DatadogTags[key]})
+	}
 	var err error
 	l.mogrifiers, err = newMogrifiers(opts.Mogrifiers)
 	return l, err

@@ -35,6 +35,9 @@ type Options struct {
 	// ExtraTags are on every value: as part of the name for statsd, as a tag for dogstatsd, as
 	// a label for Prometheus. One without a key or a value is left out. EXTRA_TAGS
 	ExtraTags map[string]string
+	// DatadogTags are tags for dogstatsd as they are, beside those: what DD_ENV, DD_SERVICE,
+	// DD_VERSION and, as dd.internal.entity_id, DD_ENTITY_ID say.
+	DatadogTags map[string]string
 	// Mogrifiers make names and tags of the names for dogstatsd. The first that matches
 	// counts. USE_DOG_STATSD_MOGRIFIERS names them in their order.
 	Mogrifiers []Mogrifier

@@ -158,8 +158,9 @@ func TestDogstatsdHasTagsFromMogrifiers(t *testing.T) {
 	c := listenUDP(t)
 	r := New()
 	p := unstarted(t, r, Options{
-		Dogstatsd: true,
-		ExtraTags: map[string]string{"zone": "eu.1", "app": "edge"},
+		Dogstatsd:   true,
+		ExtraTags:   map[string]string{"zone": "eu.1", "app": "edge"},
+		DatadogTags: map[string]string{"version": "1.2"},
 		Mogrifiers: []Mogrifier{{
 			Label:   "TAG",
 			Pattern: `^ratelimit\.service\.rate_limit\.(.*)\.(.*)\.(.*)$`,
@@ -175,11 +176,11 @@ func TestDogstatsdHasTagsFromMogrifiers(t *testing.T) {
 	r.Counter("ratelimit.service.rate_limit.mongo_cps.user_a,b#c d.total_hits").Add(1)
 	flush(t, p)
 	equal(t, receive(t, c),
-		"ratelimit.service.rate_limit.total_hits:3|c|#app:edge,zone:eu_1,descriptor:database_users,domain:mongo_cps",
-		"ratelimit.service.rate_limit.total_hits:1|c|#app:edge,zone:eu_1,descriptor:user_a_b_c_d,domain:mongo_cps",
-		"ratelimit.redis_pool.cx_active:10|g|#app:edge,zone:eu_1",
-		"ratelimit_server.ShouldRateLimit.response_time:1.25|ms|#app:edge,zone:eu_1",
-		"ratelimit_server.ShouldRateLimit.response_time:2|ms|#app:edge,zone:eu_1",
+		"ratelimit.service.rate_limit.total_hits:3|c|#app:edge,zone:eu_1,version:1.2,descriptor:database_users,domain:mongo_cps",
+		"ratelimit.service.rate_limit.total_hits:1|c|#app:edge,zone:eu_1,version:1.2,descriptor:user_a_b_c_d,domain:mongo_cps",
+		"ratelimit.redis_pool.cx_active:10|g|#app:edge,zone:eu_1,version:1.2",
+		"ratelimit_server.ShouldRateLimit.response_time:1.25|ms|#app:edge,zone:eu_1,version:1.2",
+		"ratelimit_server.ShouldRateLimit.response_time:2|ms|#app:edge,zone:eu_1,version:1.2",
 	)
 }
 

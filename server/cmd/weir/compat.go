@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net"
 	"path/filepath"
 	"slices"
@@ -58,6 +59,7 @@ func serveCompat(ctx context.Context, out io.Writer, lookup func(string) (string
 	}
 	opts := compatOptions(&set)
 	opts.adminTokenFile, _ = lookup(tokenFileVariable)
+	opts.datadogTags = datadogTags(lookup)
 	return serve(ctx, opts, log)
 }
 
@@ -87,7 +89,7 @@ func (s *server) compatAnswers(opts *rls.Options) {
 	set := s.opts.compat
 	opts.Compat = &rls.Compat{Counters: s.store.counters}
 	opts.Stats = s.counts
-	opts.NearLimitRatio = set.Limiter.NearLimitRatio
+	opts.NearLimitRatio = max(set.Limiter.NearLimitRatio, math.SmallestNonzeroFloat32) // 0 would be the default
 	opts.Shadow = set.Limiter.Shadow
 	opts.Quota = set.Limiter.Quota
 	opts.Metadata = set.Limiter.DynamicMetadata

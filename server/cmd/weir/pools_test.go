@@ -38,6 +38,16 @@ func TestConnectionsToRedisAreCounted(t *testing.T) {
 	}
 }
 
+func TestDatadogsVariablesAreTags(t *testing.T) {
+	t.Parallel()
+	environment := map[string]string{"DD_ENTITY_ID": "0f2-a", "DD_ENV": "prod", "DD_SERVICE": "", "DD_VERSION": "1.2"}
+	got := datadogTags(func(name string) (string, bool) { v, ok := environment[name]; return v, ok })
+	want := map[string]string{"dd.internal.entity_id": "0f2-a", "env": "prod", "version": "1.2"}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
 func TestLocalCacheIsShown(t *testing.T) {
 	t.Parallel()
 	s, _ := onNewRedis(t, "LOCAL_CACHE_SIZE_IN_BYTES", "1048576")

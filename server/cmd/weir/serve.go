@@ -24,6 +24,7 @@ type serveOptions struct {
 	xds                 string // URL of the management server that has the rules instead
 	mergeDomains        bool
 	adminTokenFile      string
+	datadogTags         map[string]string // on what dogstatsd is told, in compat
 	store               string
 	storeBudget         time.Duration
 	instances           instances

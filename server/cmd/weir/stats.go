@@ -31,6 +31,7 @@ func (s *server) openStats() (err error) {
 		Port:          set.Stats.StatsdPort,
 		FlushInterval: set.Stats.FlushInterval,
 		ExtraTags:     set.Stats.ExtraTags,
+		DatadogTags:   s.opts.datadogTags,
 		MapperFile:    set.Stats.PrometheusMapper,
 		Milliseconds:  set.Stats.PrometheusMilliseconds,
 		Log:           s.log,
@@ -52,6 +53,20 @@ func (s *server) openStats() (err error) {
 		return s.registry.Register(c)
 	}
 	return nil
+}
+
+// datadogTags returns the tags that Datadog's agent is told with everything, for those who
+// have set them: the original's client reads these variables by itself.
+func datadogTags(lookup func(string) (string, bool)) map[string]string {
+	tags := make(map[string]string)
+	for variable, key := range map[string]string{
+		"DD_ENTITY_ID": "dd.internal.entity_id", "DD_ENV": "env", "DD_SERVICE": "service", "DD_VERSION": "version",
+	} {
+		if value, _ := lookup(variable); value != "" {
+			tags[key] = value
+		}
+	}
+	return tags
 }
 
 // makeMetricsServer makes what answers where the original's Prometheus looks: with weir's
