@@ -251,3 +251,34 @@ func TestCompatAnswersJSONOfAnyMethod(t *testing.T) {
 		}
 	}
 }
+
+func TestCompatAnswersBeforeItsCallersDeadlineThoughRedisHangs(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	shared, err := redisstore.NewCounters(redisstore.CountersOptions{Options: redisstore.Options{Addrs: []string{redis.Addr}, Budget: time.Second}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shared.Close() })
+	s := compat(t, inMemory(t), shared, Options{Budget: time.Second})
+	if err := s.SetRules(parse(t, original)); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(ctx context.Context, d Descriptor) error {
+		_, err := s.Decide(ctx, &Request{Domain: "shop", Descriptors: []Descriptor{d, {Entries: entriesOf("user=b")}}})
+		return err
+	}
+	if err := ask(t.Context(), Descriptor{Entries: entriesOf("user=a")}); err != nil {
+		t.Fatal(err)
+	}
+	redis.Pause()
+	defer redis.Resume()
+	for _, refund := range []bool{false, true} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := ask(ctx, Descriptor{Entries: entriesOf("user=a"), Refund: refund})
+		if err == nil || ctx.Err() != nil || s.codeOf(err) != codes.Unknown {
+			t.Errorf("refund %v: got %v with the caller gone: %v, want Unknown in time", refund, err, ctx.Err() != nil)
+		}
+		cancel()
+	}
+}
