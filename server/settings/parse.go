@@ -207,12 +207,22 @@ func level(p *string) setter {
 	}
 }
 
-// backend reads what keeps the counters; nothing is redis.
+// blank makes the empty text mean something, as it does to the original in some settings.
+func blank(means string, set setter) setter {
+	return func(value string) error {
+		if value == "" {
+			value = means
+		}
+		return set(value)
+	}
+}
+
+// backend reads what keeps the counters.
 func backend(p *string) setter {
 	return func(value string) error {
 		switch value {
-		case "", "redis":
-			*p = "redis"
+		case "redis":
+			*p = value
 			return nil
 		case "memcache":
 			return errors.New("memcached is not supported, since it cannot count exactly: write redis, and where it is in REDIS_URL")

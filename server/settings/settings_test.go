@@ -109,7 +109,7 @@ var all = []struct {
 	{"LIMIT_RESPONSE_HEADERS_ENABLED", "Headers.Enabled", "false", "true", "true", "", ""},
 	{"LIMIT_LIMIT_HEADER", "Headers.Limit", "RateLimit-Limit", "X-Limit", "X-Limit", "X Limit", ""},
 	{"LIMIT_REMAINING_HEADER", "Headers.Remaining", "RateLimit-Remaining", "X-Left", "X-Left", "", ""},
-	{"LIMIT_RESET_HEADER", "Headers.Reset", "RateLimit-Reset", "X-Reset", "X-Reset", "x\r\ny", ""},
+	{"LIMIT_RESET_HEADER", "Headers.Reset", "RateLimit-Reset", "", "RateLimit-Reset", "x\r\ny", ""},
 
 	{"REDIS_SOCKET_TYPE", "Redis.Network", "unix", "unix", "unix", "udp", ""},
 	{"REDIS_TYPE", "Redis.Type", "SINGLE", "single", "SINGLE", "RING", ""},

@@ -109,8 +109,8 @@ func (t *Stats) rows() []row {
 		{"USE_DOG_STATSD", "false", yes(&t.DogStatsd), ""},
 		{"USE_DOG_STATSD_MOGRIFIERS", "", list(&t.mogrifierLabels), ""},
 		{"USE_PROMETHEUS", "false", yes(&t.Prometheus), ""},
-		{"PROMETHEUS_ADDR", ":9090", address(&t.PrometheusAddr), ""},
-		{"PROMETHEUS_PATH", "/metrics", path(&t.PrometheusPath), ""},
+		{"PROMETHEUS_ADDR", ":9090", blank(":9090", address(&t.PrometheusAddr)), ""},
+		{"PROMETHEUS_PATH", "/metrics", blank("/metrics", path(&t.PrometheusPath)), ""},
 		{"PROMETHEUS_MAPPER_YAML", "", text(&t.PrometheusMapper), ""},
 		{"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS", "false", yes(&t.PrometheusMilliseconds), ""},
 		{"EXTRA_TAGS", "", pairs(&t.ExtraTags, ":"), ""},
@@ -121,7 +121,7 @@ func (t *Stats) rows() []row {
 
 func (l *Limiter) rows() []row {
 	return []row{
-		{"BACKEND_TYPE", "redis", backend(&l.Backend), ""},
+		{"BACKEND_TYPE", "redis", blank("redis", backend(&l.Backend)), ""},
 		{"EXPIRATION_JITTER_MAX_SECONDS", "300", seconds(&l.ExpirationJitter), ""},
 		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", number(&l.LocalCacheBytes, 0, 1<<30), ""},
 		{"NEAR_LIMIT_RATIO", "0.8", share(&l.NearLimitRatio), ""},
@@ -137,9 +137,9 @@ func (l *Limiter) rows() []row {
 func (h *Headers) rows() []row {
 	return []row{
 		{"LIMIT_RESPONSE_HEADERS_ENABLED", "false", yes(&h.Enabled), ""},
-		{"LIMIT_LIMIT_HEADER", "RateLimit-Limit", header(&h.Limit), ""},
-		{"LIMIT_REMAINING_HEADER", "RateLimit-Remaining", header(&h.Remaining), ""},
-		{"LIMIT_RESET_HEADER", "RateLimit-Reset", header(&h.Reset), ""},
+		{"LIMIT_LIMIT_HEADER", "RateLimit-Limit", blank("RateLimit-Limit", header(&h.Limit)), ""},
+		{"LIMIT_REMAINING_HEADER", "RateLimit-Remaining", blank("RateLimit-Remaining", header(&h.Remaining)), ""},
+		{"LIMIT_RESET_HEADER", "RateLimit-Reset", blank("RateLimit-Reset", header(&h.Reset)), ""},
 	}
 }
 
@@ -193,7 +193,7 @@ func (m *Memcache) rows() []row {
 func (t *Tracing) rows() []row {
 	return []row{
 		{"TRACING_ENABLED", "false", yes(&t.Enabled), ""},
-		{"TRACING_EXPORTER_PROTOCOL", "http", oneOf(&t.Protocol, "http", "grpc"), ""},
+		{"TRACING_EXPORTER_PROTOCOL", "http", blank("http", oneOf(&t.Protocol, "http", "grpc")), ""},
 		{"TRACING_SERVICE_NAME", "RateLimit", text(&t.ServiceName), ""},
 		{"TRACING_SERVICE_NAMESPACE", "", text(&t.ServiceNamespace), ""},
 		{"TRACING_SERVICE_INSTANCE_ID", "", text(&t.InstanceID), ""},

@@ -136,6 +136,9 @@ func (s *server) announce() {
 	if s.opts.compat == nil {
 		attrs = append(attrs, "store", storeName(s.opts.store))
 	}
+	if s.store.budget > 0 {
+		attrs = append(attrs, "store_budget", s.store.budget)
+	}
 	if s.metrics != nil {
 		attrs = append(attrs, "metrics", s.metrics.Addr().String())
 	}
