@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"weir.dev/weir/internal/redistest"
+	"weir.dev/weir/internal/testserver"
 )
 
 // gateway is a management server, as Envoy Gateway has one for its rate limit service.
@@ -110,12 +111,19 @@ func TestEnvoyGatewaysEnvironmentStartsTheServiceWhichFollowsItsServer(t *testin
 	creds := credentialsOf(t, ca, serverCert, serverKey)
 	g := startGateway(t, "127.0.0.1:0", creds)
 
+	port, err := testserver.Port(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := fmt.Sprint("127.0.0.1:", port)
+
 	redis := redistest.Shared(t, redistest.Redis7)
 	s := startService(t, original(t.TempDir(), "", redis.Addr,
 		"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+g.addr, "CONFIG_GRPC_XDS_NODE_ID="+nodeID,
 		"CONFIG_GRPC_XDS_SERVER_USE_TLS=true", "CONFIG_GRPC_XDS_CLIENT_TLS_CERT="+cert, "CONFIG_GRPC_XDS_CLIENT_TLS_KEY="+key,
 		"CONFIG_GRPC_XDS_SERVER_TLS_CACERT="+ca.file, "FORCE_START_WITHOUT_INITIAL_CONFIG=true",
 		"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT="+cert, "GRPC_SERVER_TLS_KEY="+key, "GRPC_SERVER_TLS_CA_CERT="+ca.file,
+		"USE_PROMETHEUS=true", "PROMETHEUS_ADDR="+metrics, "PROMETHEUS_PATH=/metrics", "TRACING_ENABLED=false",
 		"CACHE_KEY_PREFIX="+fresh("gateway"), "CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL=50ms",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=50ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=50ms"))
 	e := startEnvoy(t, listener{Name: "gateway", Service: s.grpc, Filter: patient, Cluster: ca.overTLS("", "")})
@@ -143,4 +151,9 @@ func TestEnvoyGatewaysEnvironmentStartsTheServiceWhichFollowsItsServer(t *testin
 	g = startGateway(t, g.addr, creds)
 	g.send(t, "3", 9, year)
 	c.untilLimit(t, 9)
+
+	text, err := page(metrics, "/metrics")
+	if want := `ratelimit_service_rate_limit_over_limit{domain="envoy",key1="user"} 3`; err != nil || !strings.Contains(text, want) {
+		t.Errorf("metrics: %v, want %s in:\n%s", err, want, text)
+	}
 }
