@@ -167,6 +167,8 @@ func TestCompatServesWithoutAGoodConfiguration(t *testing.T) {
 	if !strings.Contains(log.String(), "lab.yaml:2") {
 		t.Errorf("the log should name the file and the line:\n%s", log)
 	}
+	writeConfig(t, root, labRules)
+	until(t, "answers by the mended rules", func() bool { return askLab(t, s, "free", "a") == "OK" })
 }
 
 func TestCompatHealthWaitsForRulesWhereASettingSaysSo(t *testing.T) {
