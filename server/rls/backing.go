@@ -16,9 +16,9 @@ import (
 // answers in its place. It outlives every configuration.
 type backing struct {
 	store     weir.Store
-	counters  weir.Store // of Compat, or nil
-	fallback  weir.Store // nil: none
-	instances int        // 0: as the rules say
+	counters  *watchedStore // of Compat, or nil
+	fallback  weir.Store    // nil: none
+	instances int           // 0: as the rules say
 	budget    time.Duration
 	alone     bool // each descriptor is charged by itself
 	log       *slog.Logger

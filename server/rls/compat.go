@@ -26,10 +26,6 @@ type Counters interface {
 	GiveBack(ctx context.Context, ask weir.Ask) (weir.Decision, error)
 }
 
-// maxHits bounds an addend in compat, where it is counted in full although it is denied.
-// It is more than any limit holds, and so little that no counter overflows.
-const maxHits = 1 << 32
-
 // joint reports whether the limits of a rule are counted together with the original.
 // Several limits would share one counter there, and so would those without whole seconds.
 func joint(r *rules.Rule) bool {
@@ -74,9 +70,8 @@ func (q *question) askWithRefunds(ctx context.Context) error {
 			rest.charges, at = append(rest.charges, c), append(at, i)
 			continue
 		}
-		ask := weir.Ask{Name: c.limiter.Name(), Key: c.key, Limit: c.limiter.Limit(), Cost: c.cost}
 		var err error
-		if q.decisions[i], err = q.service.opts.Compat.Counters.GiveBack(ctx, ask); err != nil {
+		if q.decisions[i], err = q.service.giveBack(ctx, &c); err != nil {
 			return err
 		}
 	}
@@ -87,4 +82,16 @@ func (q *question) askWithRefunds(ctx context.Context) error {
 		q.decisions[i] = rest.decisions[n]
 	}
 	return nil
+}
+
+// giveBack is the question of a refund, measured as watchedStore measures the others.
+func (s *Service) giveBack(ctx context.Context, c *charge) (weir.Decision, error) {
+	start := time.Now()
+	ask := weir.Ask{Name: c.limiter.Name(), Key: c.key, Limit: c.limiter.Limit(), Cost: c.cost}
+	d, err := s.opts.Compat.Counters.GiveBack(ctx, ask)
+	s.metrics.commands.Observe(time.Since(start).Seconds())
+	if err != nil {
+		s.backing.counters.note(ctx, err)
+	}
+	return d, err
 }

@@ -93,6 +93,9 @@ func TestCompatGivesBackButNeverMoreThanThereIs(t *testing.T) {
 	f.expect(t, "OK: OK 0", refund("a", 2))                                    // at 8, and OK nevertheless
 	f.expect(t, "OK: OK 3", refund("a", 100))
 	f.expect(t, "OK: OK 2", descriptor("user=a"))
+	if got := f.count(t, "rate_limit_decisions_total", "user", "held_back"); got != 0 {
+		t.Errorf("%v descriptors held back, want none", got)
+	}
 }
 
 func TestCompatMatchesKeyAndValueJoined(t *testing.T) {

@@ -86,6 +86,8 @@ func TestWeirCountsDenialsAsOver(t *testing.T) {
 	f.ask(t, withHits(descriptor("user=a"), 6))
 	f.ask(t, withHits(descriptor("user=a"), 5))
 	expectCounts(t, r, "shop.user", map[string]uint64{"total_hits": 11, "within_limit": 6, "near_limit": 1, "over_limit": 5})
+	f.ask(t, withHits(descriptor("user=a"), 1<<64-1)) // counted as the least that is over every limit
+	expectCounts(t, r, "shop.user", map[string]uint64{"total_hits": 12 + 1<<32, "within_limit": 6, "near_limit": 1, "over_limit": 6 + 1<<32})
 }
 
 func TestNamesOfCountsAreTheOriginals(t *testing.T) {

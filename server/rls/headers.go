@@ -28,8 +28,12 @@ type Headers struct {
 // Header is one header of an answer.
 type Header struct{ Name, Value string }
 
-// maxPolicies is how many limits the headers of draft 11 tell.
-const maxPolicies = 16
+const (
+	// maxPolicies is how many limits the headers of draft 11 tell.
+	maxPolicies = 16
+	// maxPolicyName is the longest name of one, in bytes.
+	maxPolicyName = 64
+)
 
 // fill gives the headers their default names. It returns what is wrong with the others.
 func (h *Headers) fill() (faults []error) {
@@ -123,7 +127,7 @@ func policyOf(l *rules.Limit) policy {
 		}
 		return c
 	}, l.Name)
-	if name == "" {
+	if name = name[:min(len(name), maxPolicyName)]; name == "" {
 		name = fmt.Sprintf("%d-per-%s", l.RequestsPerUnit, l.Window())
 	}
 	p := policy{name: `"` + name + `"`}

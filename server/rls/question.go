@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"weir.dev/weir"
@@ -59,21 +58,18 @@ func (q *question) match(ctx context.Context) error {
 				return fmt.Errorf("%w: descriptor %d: %w", ErrInvalid, i, err)
 			}
 		}
-		q.parts[i] = part{rule: matched, hits: q.hits(d), refund: d.Refund}
+		q.parts[i] = part{rule: matched, hits: q.request.hits(d), refund: d.Refund}
 	}
 	return nil
 }
 
-// hits is the cost of a descriptor: its own, where 0 is a peek, else the request's,
-// where 0 is 1. More than any limit could hold is over every limit.
-func (q *question) hits(d *Descriptor) int64 {
+// hits is the cost of a descriptor: its own, where 0 is a peek, else the request's, where
+// 0 is 1. More than any limit could hold is over every limit.
+func (r *Request) hits(d *Descriptor) int64 {
 	if d.Hits == nil {
-		return int64(max(q.request.Hits, 1))
+		return int64(max(r.Hits, 1))
 	}
-	if q.service.opts.Compat != nil {
-		return int64(min(*d.Hits, maxHits))
-	}
-	return int64(min(*d.Hits, math.MaxInt64))
+	return int64(min(*d.Hits, weir.MaxUnits+1))
 }
 
 // now is ctx's error at every thousandth step of a long way: a request of very many
@@ -144,25 +140,6 @@ func (q *question) replaced() map[string]bool {
 	return names
 }
 
-// quotas returns how many descriptors deny only together with the others that do so.
-func (q *question) quotas() (n int) {
-	if !q.rules.quotas {
-		return 0
-	}
-	for i := range q.parts {
-		if q.parts[i].isQuota(q.service.opts.Quota) {
-			n++
-		}
-	}
-	return n
-}
-
-// isQuota reports whether a descriptor denies only together with others. Where all do,
-// those without a limit do too, and never are over it.
-func (p *part) isQuota(all bool) bool {
-	return !p.rule.unlimited && (all || p.rule.quota && !p.replaced)
-}
-
 // ask fills in the decisions.
 func (q *question) ask(ctx context.Context) (err error) {
 	if q.refunds {
@@ -206,59 +183,6 @@ func (c *charge) ask(ctx context.Context) (d weir.Decision, err error) {
 // of returns the decisions about one descriptor.
 func (q *question) of(p *part) []weir.Decision { return q.decisions[p.first : p.first+p.count] }
 
-// settle finds who is over and whether the request is denied: it is if any descriptor is
-// over, but of those in quota_mode all must be. Where that is another verdict than the
-// store gave, units are given back.
-func (q *question) settle(ctx context.Context) {
-	quotas, over := 0, 0
-	for i := range q.parts {
-		p := &q.parts[i]
-		for _, d := range q.of(p) {
-			p.over = p.over || !d.Allowed
-		}
-		if !p.isQuota(q.service.opts.Quota) {
-			q.denied = q.denied || p.over
-			continue
-		}
-		quotas++
-		if p.over {
-			over++
-		}
-	}
-	q.denied = q.denied || quotas > 0 && over == quotas
-	if q.apart && !q.service.backing.alone && (q.denied || over > 0) {
-		q.giveBack(ctx)
-	}
-}
-
-// giveBack gives back what was charged for a denied request, and for a descriptor that is
-// over one of its limits. What gets lost was charged too much, never too little.
-func (q *question) giveBack(ctx context.Context) {
-	var pending sync.WaitGroup
-	defer pending.Wait()
-	slots := make(chan struct{}, 16) // questions at once
-	for i := range q.parts {
-		p := &q.parts[i]
-		if !q.denied && !p.over {
-			continue
-		}
-		for n := range q.of(p) {
-			c, d := &q.charges[p.first+n], &q.of(p)[n]
-			if d.Taken == 0 || c.limit.shadow {
-				continue
-			}
-			receipt := *d
-			d.Remaining = min(d.Remaining+d.Taken, c.limiter.Limit().Capacity())
-			d.Taken, d.Delay = 0, 0
-			slots <- struct{}{}
-			pending.Go(func() {
-				c.limiter.Refund(ctx, c.key, receipt, receipt.Taken)
-				<-slots
-			})
-		}
-	}
-}
-
 // answer puts the decisions into an answer, and counts them.
 func (q *question) answer() *Answer {
 	a := &Answer{Statuses: make([]Status, len(q.parts)), OverLimit: q.denied}
@@ -276,7 +200,11 @@ func (q *question) answer() *Answer {
 		c := &q.charges[p.first+n]
 		*status = statusOf(&mine[n], c.limit)
 		status.OverLimit = p.over
-		p.rule.series.count(outcomeOf(&mine[n], c.cost))
+		if p.refund {
+			p.rule.series.count(allowed)
+		} else {
+			p.rule.series.count(outcomeOf(&mine[n], c.cost))
+		}
 		q.count(i, &mine[n], c.limit)
 		for _, d := range mine {
 			a.Delay = max(a.Delay, d.Delay)
