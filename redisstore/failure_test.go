@@ -155,6 +155,48 @@ func TestServerWithoutMemoryIsClassedAsSuch(t *testing.T) {
 	take(t, s, askOf("oom", "a", limits[0], 1))
 }
 
+// What stands alone in a question, such as a limit in shadow, fails by itself.
+func TestStateThatIsNotOursOfAnAskAloneFailsNoOther(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	cluster := redistest.SharedCluster(t, redistest.Redis7)
+	for name, opts := range map[string]Options{
+		"one server": {Addrs: []string{server.Addr}, Budget: patient},
+		"a cluster":  {Addrs: cluster.Addrs(), Cluster: true, Budget: patient},
+	} {
+		s := open(t, opts)
+		for n, limit := range limits {
+			key := fmt.Sprint("apart", n)
+			group, bad, good := askOf("group", key, limit, 1), askOf("bad", key, limit, 1), askOf("good", key, limit, 1)
+			bad.Alone, good.Alone = true, true
+			elsewhere := askOf("group", key+"elsewhere", limit, 1)
+			state := stateKey(bad.Key, bad.Name, kindOf(limit))
+			node := server
+			if opts.Cluster {
+				node = cluster.Node(cluster.Owner(cluster.Slot(state)))
+			}
+			node.Do("DEL", state)
+			node.Do("RPUSH", state, "x")
+			ds := make([]weir.Decision, 4)
+			if err := s.TakeAll(ctx, []weir.Ask{bad, group, good, elsewhere}, ds); err != nil {
+				t.Fatalf("%s, %v: got the error %v, want decisions", name, limit, err)
+			}
+			if class, _ := classOf(t, ds[0].Cause); class != Corrupt || ds[0].Allowed {
+				t.Errorf("%s, %v: got %+v, want a Cause of class corrupt", name, limit, ds[0])
+			}
+			for i, d := range ds[1:] {
+				if !d.Allowed || d.Taken != 1 || d.Cause != nil {
+					t.Errorf("%s, %v: ask %d: got %+v, want it taken", name, limit, i+1, d)
+				}
+			}
+			if d := take(t, s, askOf("group", key, limit, 0)); d.Remaining != ds[1].Remaining {
+				t.Errorf("%s, %v: got %d remaining, want %d: it was charged twice", name, limit, d.Remaining, ds[1].Remaining)
+			}
+			node.Do("DEL", state)
+		}
+	}
+}
+
 func TestStateThatIsNotOursIsAnErrorOfItsKeyAlone(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.Redis7, redistest.Options{})

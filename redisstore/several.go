@@ -132,6 +132,7 @@ func (s *Store) takeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		calls[i] = &parts[i].call
 	}
 	s.link.runAll(b, calls)
+	parts = s.askApart(b, parts, asks, c)
 	for i := range parts {
 		if err := parts[i].read(asks, decisions); err != nil {
 			if len(parts) == 1 && !zero {
@@ -198,6 +199,52 @@ func (s *Store) split(asks []weir.Ask, c clock) []part {
 		}
 	}
 	return parts
+}
+
+// askApart asks again, each by itself, what stands alone in a call that failed for what a
+// key holds: that is no fault of the others. A call that fails so has changed nothing.
+func (s *Store) askApart(b *budget, parts []part, asks []weir.Ask, c clock) []part {
+	var apart []part
+	for i := 0; i < len(parts); i++ {
+		p := &parts[i]
+		isAlone := func(j int) bool { return asks[j].Alone }
+		if p.err == nil || classify(p.err).Class != Corrupt || len(p.at) == 1 || !slices.ContainsFunc(p.at, isAlone) {
+			continue
+		}
+		var group []int
+		for _, j := range p.at {
+			if isAlone(j) {
+				apart = append(apart, s.partOf(asks, []int{j}, c))
+			} else {
+				group = append(group, j)
+			}
+		}
+		if len(group) > 0 {
+			apart = append(apart, s.partOf(asks, group, c))
+		}
+		parts = slices.Delete(parts, i, i+1)
+		i--
+	}
+	if len(apart) == 0 {
+		return parts
+	}
+	again := make([]*call, len(apart))
+	for i := range apart {
+		again[i] = &apart[i].call
+	}
+	s.link.runAll(b, again)
+	return append(parts, apart...)
+}
+
+// partOf returns the one call that answers the asks at some places, which are of one slot.
+func (s *Store) partOf(asks []weir.Ask, at []int, c clock) part {
+	some := make([]weir.Ask, len(at))
+	for n, i := range at {
+		some[n] = asks[i]
+	}
+	p := s.split(some, c)[0]
+	p.at = at
+	return p
 }
 
 // isUsual reports whether all asks are of the group, to be charged, and about a key each.
