@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -216,5 +217,31 @@ func TestInCompatResetDeletesTheOriginalsCounters(t *testing.T) {
 	}
 	if got := askLab(t, s, "user", "a"); got != "OK" {
 		t.Errorf("after the reset: got %s, want OK", got)
+	}
+}
+
+func TestACandidateWhoseStateIsForeignFailsNothing(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	opts := localOptions(writeRules(t, shopRules+"    candidate: {unit: year, requests_per_unit: 1}\n"))
+	opts.store = "redis://" + redis.Addr
+	made, err := newServer(opts, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := runServer(t, made)
+	got := []int{charge(t, s)}
+	keys, _ := redis.Do("KEYS", "*#candidate*").([]any)
+	if len(keys) != 1 {
+		t.Fatalf("keys of candidates %v, want one", keys)
+	}
+	redis.Do("DEL", keys[0].(string))
+	redis.Do("RPUSH", keys[0].(string), "x")
+	got = append(got, charge(t, s), charge(t, s))
+	if !slices.Equal(got, []int{200, 200, 429}) {
+		t.Errorf("got %v, want 200, 200 and 429", got)
+	}
+	if _, text := get(t, s.http, "/metrics"); !strings.Contains(text, `rate_limit_candidate_decisions_total{domain="shop",limit="1",rule="user",verdict="not_compared"} 2`) {
+		t.Error("want two that are not compared")
 	}
 }
