@@ -25,9 +25,11 @@ func main() {
 
 // untilSignal returns a context that ends at SIGINT or SIGTERM, for what must then clean
 // up. Anywhere else a signal ends the process as usual: also one that waits for a file,
-// such as a pipe that nobody writes.
+// such as a pipe that nobody writes, and the second signal while one cleans up.
 func untilSignal(ctx context.Context) (context.Context, context.CancelFunc) {
-	return signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 // exitError is an error with an exit status of its own; others exit with 1.

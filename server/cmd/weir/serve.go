@@ -32,6 +32,7 @@ type serveOptions struct {
 	grpcTLS             tlsFiles
 	grpcAge, ageGrace   time.Duration // of connections; 0: for ever
 	headers             headerForm
+	drainWait           time.Duration // between the news that the service stops and its end
 	logLevel, logFormat string
 }
 
@@ -74,7 +75,8 @@ func serve(ctx context.Context, opts serveOptions, log *slog.Logger) error {
 	return s.run(ctx)
 }
 
-const serveUsage = `Run the rate limit service until SIGTERM or SIGINT, then finish the requests under way.
+const serveUsage = `Run the rate limit service until SIGTERM or SIGINT; then turn health red, go on answering
+for --drain-wait, and finish the requests under way. A second signal ends it at once.
 
 gRPC:  envoy.service.ratelimit.v3.RateLimitService, grpc.health.v1.Health
 HTTP:  POST /json, /check for gateways, GET /healthcheck, GET /metrics
@@ -121,6 +123,7 @@ func (o *serveOptions) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.grpcTLS.clientCA, "grpc-client-ca", "", "`FILE` with the certificates that must have signed those of gRPC's clients")
 	flags.StringVar(&o.grpcTLS.clientSAN, "grpc-client-name", "", "`NAME` that clients' certificates must have, a DNS name or an address (default any)")
 	flags.Var(&o.headers, "response-headers", "headers that answers carry: `FORM` draft-11 (RateLimit-Policy and RateLimit, Retry-After on denials) or counts (RateLimit-Limit, -Remaining and -Reset)")
+	flags.DurationVar(&o.drainWait, "drain-wait", 3*time.Second, "`TIME` to go on answering after SIGTERM, health being red: longer than proxies take to see that")
 	flags.StringVar(&o.logLevel, "log-level", "info", "least `LEVEL` to log: debug, info, warn or error")
 	flags.StringVar(&o.logFormat, "log-format", "text", "`FORMAT` of the log: text or json")
 }
