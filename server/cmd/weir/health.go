@@ -1,12 +1,17 @@
 package main
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"sync"
+	"time"
 
 	"google.golang.org/grpc/health"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
+	"weir.dev/weir"
+	"weir.dev/weir/redisstore"
 	"weir.dev/weir/server/rls"
 )
 
@@ -100,4 +105,34 @@ func (c *checks) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	w.Write([]byte("OK"))
+}
+
+// watchStore makes the service ill while Redis does not answer, where the original's
+// setting says so. By default it does not: the service answers without a store too, and a
+// blip of the store would have all its instances restarted at once.
+func (s *server) watchStore(ctx context.Context) {
+	if set := s.opts.compat; set == nil || !set.RedisUse.HealthNeedsConnection {
+		return
+	}
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		switch {
+		case s.storeAnswers(ctx):
+			s.checks.set(storeReached, true)
+		case !slices.ContainsFunc(s.store.nodes(), func(n redisstore.Node) bool { return !fails(n) }):
+			s.checks.set(storeReached, false) // one node of a cluster that fails is not enough
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// storeAnswers asks about a counter of its own, of which nothing is taken. Without it a
+// service that gets no calls, because it is ill, would never notice that Redis is back.
+func (s *server) storeAnswers(ctx context.Context) bool {
+	_, err := s.store.counters.Take(ctx, weir.Ask{Name: "health", Key: weir.Text("weir_health_"), Limit: weir.PerMinute(1).By(weir.FixedWindow)})
+	return err == nil
 }

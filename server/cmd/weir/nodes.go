@@ -22,9 +22,8 @@ type watchedNode struct {
 	failures map[redisstore.Class]int64
 }
 
-// run looks once a second, so that a node which comes and goes fills no log, and tells
-// whether any answers.
-func (w *nodeWatch) run(ctx context.Context, nodes func() []redisstore.Node, tell func(well bool)) {
+// run looks once a second, so that a node which comes and goes fills no log.
+func (w *nodeWatch) run(ctx context.Context, nodes func() []redisstore.Node) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -32,19 +31,17 @@ func (w *nodeWatch) run(ctx context.Context, nodes func() []redisstore.Node, tel
 		case <-ctx.Done():
 			return
 		case now := <-tick.C:
-			tell(w.see(nodes(), now))
+			w.see(nodes(), now)
 		}
 	}
 }
 
-// see logs what has changed since it was called last. It reports whether any node
-// answers, or there is none to ask.
-func (w *nodeWatch) see(nodes []redisstore.Node, now time.Time) (well bool) {
-	well = len(nodes) == 0
+// see logs what has changed since it was called last.
+func (w *nodeWatch) see(nodes []redisstore.Node, now time.Time) {
 	next := make(map[string]watchedNode, len(nodes))
 	for _, n := range nodes {
 		before := w.seen[n.Addr]
-		is := watchedNode{fails: n.State == redisstore.Avoided || n.State == redisstore.Tried, since: now, failures: n.Failures}
+		is := watchedNode{fails: fails(n), since: now, failures: n.Failures}
 		switch {
 		case is.fails && !before.fails:
 			w.log.Warn("a node of the store fails and is avoided", "node", n.Addr, "class", grown(before.failures, n.Failures))
@@ -54,10 +51,13 @@ func (w *nodeWatch) see(nodes []redisstore.Node, now time.Time) (well bool) {
 			w.log.Info("a node of the store answers again", "node", n.Addr, "after", now.Sub(before.since).Round(time.Second))
 		}
 		next[n.Addr] = is
-		well = well || !is.fails
 	}
 	w.seen = next
-	return well
+}
+
+// fails reports whether a node is avoided because it does not answer.
+func fails(n redisstore.Node) bool {
+	return n.State == redisstore.Avoided || n.State == redisstore.Tried
 }
 
 // grown returns the classes of which there are more failures than before, sorted.

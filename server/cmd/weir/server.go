@@ -26,8 +26,12 @@ import (
 	"weir.dev/weir/server/xds"
 )
 
-// drainTimeout bounds how long requests under way may take after SIGTERM.
-const drainTimeout = 10 * time.Second
+const (
+	// drainTimeout bounds how long requests under way may take at the end.
+	drainTimeout = 10 * time.Second
+	// longestDrainWait is beyond what any proxy needs to see that health is red.
+	longestDrainWait = 10 * time.Minute
+)
 
 // heapFloor is held and never touched, so it takes no memory; but garbage is collected
 // only when there is as much. Else a heap of a few MB would be collected many times a
@@ -73,6 +77,9 @@ func newServer(opts serveOptions, log *slog.Logger) (_ *server, err error) {
 			s.close()
 		}
 	}()
+	if w := opts.drainWait; w < 0 || w > longestDrainWait {
+		return nil, fmt.Errorf("--drain-wait %v: write a duration from 0s to %v", w, longestDrainWait)
+	}
 	if err := errors.Join(s.openStats(), s.openTracing()); err != nil {
 		return nil, err
 	}
@@ -253,13 +260,21 @@ func (s *server) run(ctx context.Context) error {
 	}
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
-	go (&nodeWatch{log: s.log}).run(watching, s.store.nodes, s.storeAnswers)
+	go (&nodeWatch{log: s.log}).run(watching, s.store.nodes)
+	go s.watchStore(watching)
 	go s.reload(watching)
 	var err error
 	select {
 	case <-ctx.Done():
-		s.log.Info("draining")
+		s.log.Info("draining", "answering_for", s.opts.drainWait)
+		s.beginDrain()
+		select {
+		case <-time.After(s.opts.drainWait):
+		case err = <-failed:
+		}
 	case err = <-failed:
+	}
+	if err != nil {
 		s.log.Error("a listener failed", "error", err)
 	}
 	s.drain()
@@ -267,7 +282,9 @@ func (s *server) run(ctx context.Context) error {
 	return err
 }
 
-// beginDrain tells health checks, so that proxies look for others.
+// beginDrain tells health checks, so that proxies look for others. They take their time:
+// the interval of their checks and, in Envoy, up to a second more until its workers know.
+// What asks a service that has ended by then gets an error, or passes unlimited.
 func (s *server) beginDrain() {
 	s.stopServing()
 	s.checks.drain()
@@ -290,15 +307,6 @@ func (s *server) drain() {
 		s.log.Warn("requests were still under way", "after", drainTimeout)
 	}
 	s.close()
-}
-
-// storeAnswers takes the news of whether the store does, where health depends on it. By
-// default it does not: the service answers without a store too, and a blip of the store
-// would have all its instances restarted at once.
-func (s *server) storeAnswers(well bool) {
-	if set := s.opts.compat; set != nil && set.RedisUse.HealthNeedsConnection {
-		s.checks.set(storeReached, well)
-	}
 }
 
 // close ends everything at once.
