@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -254,6 +255,7 @@ func TestServeRefusesWhatCannotWork(t *testing.T) {
 		{"bad store", func(o *serveOptions) { o.store = "mysql://h" }, "memory:"},
 		{"port taken", func(o *serveOptions) { o.grpc = taken.Addr().String() }, "--grpc"},
 		{"bad address", func(o *serveOptions) { o.http = "nonsense" }, "--http"},
+		{"negative wait", func(o *serveOptions) { o.drainWait = -time.Second }, "--drain-wait -1s"},
 		{"empty address", func(o *serveOptions) { o.debug = "" }, "--debug"},
 	} {
 		opts := localOptions(good)

@@ -96,3 +96,30 @@ func TestTwoServicesOnOneRedisKeepTheLimitTogether(t *testing.T) {
 		t.Errorf("%d passed and %d were denied, want 50 and 150", passed, denied)
 	}
 }
+
+// Envoy asks a service that stops until it has seen that, and its workers know. The wait
+// is long for what Envoy needs, because the machine may be busy.
+func TestServiceThatStopsIsLeftWithoutAnError(t *testing.T) {
+	t.Parallel()
+	rules, store := "testdata/rules.yaml", "memory:"
+	stopping := startService(t, serve(rules, store, "--drain-wait", "8s"))
+	staying := startService(t, serve(rules, store))
+	e := startEnvoy(t, listener{Name: "both", Service: stopping.grpc, Second: staying.grpc, Filter: patient, Cluster: healthCheck("ratelimit")})
+	wait(t, "both services", func() error { return e.wantStat(t, "cluster.both.membership_healthy", 2) })
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		stopping.Terminate()
+	}()
+	for requests := 1; ; requests++ {
+		if got := e.at("both").get(t, "/", "x-rule", "two", "x-user", fresh("bob")).status; got != 200 {
+			t.Fatalf("request %d: status %d, want 200", requests, got)
+		}
+		select {
+		case <-ended:
+			e.at("both").expect(t, []int{200, 200}, "/", "x-rule", "two", "x-user", fresh("bob"))
+			return
+		default:
+		}
+	}
+}

@@ -28,6 +28,7 @@ import (
 type listener struct {
 	Name    string
 	Service string   // the address that it asks
+	Second  string   // another one that it asks in turn; "" is none
 	Filter  []string // of the filter
 	Cluster []string // of the cluster
 	HTTP2   string   // inside the cluster's http2_protocol_options

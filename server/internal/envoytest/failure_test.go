@@ -94,7 +94,7 @@ func TestRedisThatIsAwayIsWhatTheRulesSayUntilItReturns(t *testing.T) {
 func TestServiceThatIsAwayLeavesTheChoiceToEnvoyUntilItReturns(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
-	s := startService(t, serve("testdata/rules.yaml", "redis://"+redis.Addr+"?budget=30s"))
+	s := startService(t, serve("testdata/rules.yaml", "redis://"+redis.Addr+"?budget=30s", "--drain-wait", "0s"))
 	e := startEnvoy(t,
 		listener{Name: "deny", Service: s.grpc, Filter: patient},
 		listener{Name: "allow", Service: s.grpc, Filter: []string{"timeout: 60s"}})
