@@ -376,3 +376,22 @@ func TestTheProgramsNameChoosesTheMode(t *testing.T) {
 		t.Errorf("a flag beside --compat: status %d, want 1:\n%s", status, out)
 	}
 }
+
+func TestCompatCanBeAskedForByTheEnvironment(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]string{"true": "", "maybe": "WEIR_COMPAT"} {
+		flags := newServeCommand().Flags()
+		err := setFromEnvironment(flags, func(name string) (string, bool) {
+			v, ok := map[string]string{"WEIR_COMPAT": value, "WEIR_STORE": "redis://h"}[name]
+			return v, ok
+		})
+		store, _ := flags.GetString("store")
+		compat, _ := flags.GetBool("compat")
+		switch {
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want an error with %s", value, err, want)
+		case want == "" && (err != nil || !compat || store != "memory:"):
+			t.Errorf("%s: compat %t, store %s, %v, want compat and no flag from the environment", value, compat, store, err)
+		}
+	}
+}
