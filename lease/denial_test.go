@@ -2,6 +2,7 @@ package lease_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -254,4 +255,27 @@ func TestAnswersOfAPeekComeFromTheStore(t *testing.T) {
 			}
 		}
 	})
+}
+
+func TestADenialOfAKeyAskedTwiceIsNotRepeatedHoweverManyAreAsked(t *testing.T) {
+	for _, others := range []int{0, 100} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStore(t, newRemote(t, 0), lease.Options{})
+			ask := of(weir.PerHour(3))
+			ask.Cost = 2
+			asks := []weir.Ask{ask, ask}
+			for i := range others {
+				other := of(weir.PerHour(3))
+				other.Key = weir.Text(fmt.Sprint("other ", i))
+				asks = append(asks, other)
+			}
+			ds := make([]weir.Decision, len(asks))
+			if err := s.TakeAll(t.Context(), asks, ds); err != nil || ds[1].Allowed {
+				t.Fatalf("2 and 2 of 3, %d others: got %+v, %v, want the second denied", others, ds[1], err)
+			}
+			if d := take(t, s, ask); !d.Allowed { // since nothing of the two was charged
+				t.Errorf("2 of 3 after %d others: got %+v, want allowed", others, d)
+			}
+		})
+	}
 }

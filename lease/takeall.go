@@ -98,6 +98,7 @@ func (s *Store) askRest(ctx context.Context, asks []weir.Ask, decisions []weir.D
 	if err := s.store.TakeAll(ctx, rest, answers); err != nil {
 		return err
 	}
+	twice := askedTwice(rest)
 	n := 0
 	for i := range asks {
 		if !isOpen(i) {
@@ -108,7 +109,7 @@ func (s *Store) askRest(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		sh.mu.Lock()
 		if e := sh.entries[id]; e != nil {
 			// The denial of a key asked twice may be for what the other would have taken.
-			s.see(place{sh, e}, asks[i], &decisions[i], e.changes == changes[n] && !askedTwice(rest, n))
+			s.see(place{sh, e}, asks[i], &decisions[i], e.changes == changes[n] && !twice(n))
 		}
 		sh.mu.Unlock()
 		n++
@@ -134,14 +135,33 @@ func (s *Store) reopen(ask *weir.Ask, d *weir.Decision, first bool) (changes uin
 	return changes
 }
 
-// askedTwice reports whether another of the questions is about the same key.
-func askedTwice(asks []weir.Ask, n int) bool {
-	for i := range asks {
-		if i != n && asks[i].Name == asks[n].Name && asks[i].Key == asks[n].Key {
-			return true
+// who is what a question is about.
+type who struct {
+	name string
+	key  weir.Key
+}
+
+// mostCompared is up to how many questions are compared with each other; more are counted.
+const mostCompared = 32
+
+// askedTwice returns a function that reports whether another of the questions is about the
+// same key as the n-th.
+func askedTwice(asks []weir.Ask) func(n int) bool {
+	if len(asks) <= mostCompared {
+		return func(n int) bool {
+			for i := range asks {
+				if i != n && asks[i].Name == asks[n].Name && asks[i].Key == asks[n].Key {
+					return true
+				}
+			}
+			return false
 		}
 	}
-	return false
+	times := make(map[who]int, len(asks))
+	for i := range asks {
+		times[who{asks[i].Name, asks[i].Key}]++
+	}
+	return func(n int) bool { return times[who{asks[n].Name, asks[n].Key}] > 1 }
 }
 
 // confirm ends the reservation of what a block gave to a question, and puts it back if the
