@@ -285,3 +285,13 @@ func TestCompatAnswersBeforeItsCallersDeadlineThoughRedisHangs(t *testing.T) {
 		cancel()
 	}
 }
+
+func TestCompatTellsNothingThatTheOriginalDoesNot(t *testing.T) {
+	t.Parallel()
+	f := startCompat(t)
+	if got := f.ask(t, descriptor("user=a"), descriptor("smooth=a")); got.DynamicMetadata != nil || got.ResponseHeadersToAdd != nil {
+		t.Errorf("got %v, want statuses alone", got)
+	}
+	f = startWith(t, inMemory(t), original, Options{Compat: &Compat{Counters: counters(t)}, Metadata: true})
+	expectMetadata(t, f.ask(t, descriptor("user=a")), `{"domain": "shop", "descriptors": [{"entries": ["user=a"]}]}`)
+}

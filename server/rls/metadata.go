@@ -10,7 +10,7 @@ import (
 )
 
 // metadata says the request as the original's dynamic metadata does, and what the rules
-// say that it passed: of two that say the same key, the first one's value.
+// say whose limits it passed: of two that say the same key, the first one's value.
 func (q *question) metadata() *structpb.Struct {
 	r := q.request
 	descriptors := make([]*structpb.Value, len(r.Descriptors))
@@ -26,7 +26,7 @@ func (q *question) metadata() *structpb.Struct {
 	}
 	var passed *structpb.Struct
 	for i := range q.parts {
-		if p := &q.parts[i]; !p.over && !p.replaced {
+		if p := &q.parts[i]; !p.over && p.count > 0 {
 			passed = merge(passed, p.rule.metadata)
 		}
 	}

@@ -54,12 +54,12 @@ func TestMetadataTellsTheRequestAndWhatItPassed(t *testing.T) {
 	}`)
 }
 
-func TestMetadataOfOneRequestIsNotTheNextOnes(t *testing.T) {
+func TestMetadataOfOneRequestIsNotTheNextOnesNorThatOfNoLimit(t *testing.T) {
 	t.Parallel()
 	f := startWith(t, inMemory(t), described, Options{Metadata: true})
 	f.ask(t, descriptor("a=x"), descriptor("b=y"))
-	expectMetadata(t, f.ask(t, descriptor("a=z")), `{
-		"source": "store", "domain": "shop", "descriptors": [{"entries": ["a=z"]}],
+	expectMetadata(t, f.ask(t, descriptor("a=z"), descriptor("free=x")), `{
+		"source": "store", "domain": "shop", "descriptors": [{"entries": ["a=z"]}, {"entries": ["free=x"]}],
 		"metadata": {"plan": "gold", "at": {"zone": "east", "list": [1, "two"]}}
 	}`)
 }
