@@ -107,11 +107,12 @@ func (p *pusher) flush(ctx context.Context) error {
 	if err := p.connect(ctx); err != nil {
 		return err
 	}
+	conn := p.conn // which may be another, or none, by the time that the function runs
 	if deadline, ok := ctx.Deadline(); ok {
-		p.conn.SetWriteDeadline(deadline)
+		conn.SetWriteDeadline(deadline)
 	}
-	defer context.AfterFunc(ctx, func() { p.conn.SetWriteDeadline(time.Unix(1, 0)) })()
-	return p.lines.write(p.conn, p.registry.read())
+	defer context.AfterFunc(ctx, func() { conn.SetWriteDeadline(time.Unix(1, 0)) })()
+	return p.lines.write(conn, p.registry.read())
 }
 
 // connect makes the connection, unless there is one that the other side has not closed.

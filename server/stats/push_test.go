@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -67,6 +68,7 @@ func listenUDP(t *testing.T) net.PacketConn {
 // accept returns the next connection.
 func accept(t *testing.T, l net.Listener) net.Conn {
 	t.Helper()
+	l.(*net.TCPListener).SetDeadline(time.Now().Add(30 * time.Second)) // or never, if the pusher is broken
 	c, err := l.Accept()
 	if err != nil {
 		t.Fatal(err)
@@ -360,6 +362,28 @@ func (w *limited) Write(b []byte) (int, error) {
 }
 
 // Whatever part of a flush could be written, the counts in it arrive once.
+// A context that ends and a deadline that passes are one moment: what the first sets off may
+// come when the connection is gone.
+func TestFlushThatRunsOutOfTimeLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := New()
+		r.Counter("c").Add(1)
+		p := unstarted(t, r, Options{Statsd: true}, &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1})
+		for range 100 {
+			conn, other := net.Pipe() // nobody reads
+			p.conn, p.gone, p.away = conn, make(chan struct{}), false
+			p.tick(time.Now())
+			synctest.Wait()
+			if p.conn != nil || !p.away {
+				t.Fatalf("got away %v and the connection %v, want it away and closed", p.away, p.conn)
+			}
+			other.Close()
+			time.Sleep(longestPause)
+		}
+	})
+}
+
 func TestPartOfAFlushArrivesOnce(t *testing.T) {
 	t.Parallel()
 	for _, at := range []int{datagramBytes, 40} {
