@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"weir.dev/weir"
+	"weir.dev/weir/server/rls"
 	"weir.dev/weir/server/rules"
 )
 
@@ -20,29 +21,10 @@ const (
 	maxEntries = 1000
 )
 
-// Service is what the API is about.
-type Service interface {
-	// Rules returns the rules in force, or nil.
-	Rules() *rules.Config
-	// Explain returns the steps by which entries match, and the rule at the end, or nil.
-	Explain(domain string, entries []rules.Entry) ([]rules.Step, *rules.Rule)
-	// Peek says what is there of one of the rule's limits, or of a candidate. It charges
-	// nothing.
-	Peek(ctx context.Context, r *rules.Rule, l *rules.Limit, entries []rules.Entry) (weir.Decision, error)
-	// Reset forgets what entries have used of all limits of the rule, wherever this
-	// process remembers it.
-	Reset(ctx context.Context, r *rules.Rule, entries []rules.Entry) error
-	// Decisions returns how many descriptors that matched the rule met each outcome.
-	Decisions(r *rules.Rule) map[string]uint64
-	// Compared returns how often the limit and its candidate agreed, and how they
-	// differed.
-	Compared(r *rules.Rule, l *rules.Limit) map[string]uint64
-}
-
-// API answers what operators ask about rules and keys, as JSON: GET /admin/rules, and
-// POST /admin/explain, /admin/peek and /admin/reset with a Question. Each reset is logged.
-// It belongs behind GuardHost.
-func API(s Service, access Access, log *slog.Logger) http.Handler {
+// API answers what operators ask the service about rules and keys, as JSON: GET
+// /admin/rules, and POST /admin/explain, /admin/peek and /admin/reset with a Question. Each
+// reset is logged. It belongs behind GuardHost.
+func API(s *rls.Service, access Access, log *slog.Logger) http.Handler {
 	a := &api{s, log}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/rules", a.rules)
@@ -134,7 +116,7 @@ type failure struct {
 }
 
 type api struct {
-	service Service
+	service *rls.Service
 	log     *slog.Logger
 }
 
