@@ -12,8 +12,8 @@ import (
 )
 
 // Losses is how often a server has lost what it kept, as far as its own statistics tell,
-// since it was asked
-// first. A limit whose state is lost begins anew. With Options.RESP2 it is not asked.
+// since it was asked first. A limit whose state is lost begins anew. With Options.RESP2 it
+// is not asked.
 type Losses struct {
 	Evicted  int64 // keys, of whomever, that it dropped because it is short of memory
 	Flushed  int64 // times that somebody emptied a database of it

@@ -122,13 +122,16 @@ func nearThreshold(units int64, ratio float32) int64 {
 	return int64(math.Floor(float64(float32(units) * ratio)))
 }
 
-var ipv4 = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+var (
+	ipv4       = regexp.MustCompile(`\d{1,3}\.\d{1,3}\.\d{1,3}\.\d{1,3}`)
+	separators = strings.NewReplacer(":", "_", "|", "_")
+)
 
 // statName returns the full name for what the original calls a key: colons, bars and the
 // dots of IPv4 addresses would read as something else.
 func statName(key string) string {
 	key = ipv4.ReplaceAllStringFunc(key, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
-	return perRule + strings.NewReplacer(":", "_", "|", "_").Replace(key)
+	return perRule + separators.Replace(key)
 }
 
 // configName returns the key under which the original counts a rule, if it is not one

@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -112,8 +114,8 @@ func New(target string, opts Options) (*Client, error) {
 	case opts.MaxMessageBytes == 0:
 		c.opts.MaxMessageBytes = defaultMaxMessage
 	}
-	for name, value := range opts.Headers {
-		if err := c.header(name, value); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(opts.Headers)) {
+		if err := c.header(name, opts.Headers[name]); err != nil {
 			errs = append(errs, err)
 		}
 	}
@@ -132,7 +134,10 @@ func New(target string, opts Options) (*Client, error) {
 		Metadata:      &structpb.Struct{Fields: fields},
 		UserAgentName: "weir",
 	}
-	return c, errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return c, nil
 }
 
 // waits checks the waits, and sets the defaults.

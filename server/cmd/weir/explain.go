@@ -126,22 +126,11 @@ func writeStep(b *strings.Builder, index int, s rules.Step) {
 
 // writeOutcome writes what a request that matched r, or nothing, gets.
 func writeOutcome(b *strings.Builder, r *rules.Rule, entries []rules.Entry) {
-	switch {
-	case r == nil:
-		b.WriteString("Not limited: no rule is at the level of the last entry.\n")
-		return
-	case r.Unlimited:
-		fmt.Fprintf(b, "Not limited: the rule %s is unlimited.\n", r.Path)
-		return
-	case len(r.Limits) == 0:
-		fmt.Fprintf(b, "Not limited: the rule %s has no limit.\n", r.Path)
+	if r == nil {
+		writeMatch(b, nil)
 		return
 	}
-	fmt.Fprintf(b, "Limited by the rule %s", r.Path)
-	if r.Shadow {
-		b.WriteString(" (in shadow: never denies)")
-	}
-	b.WriteString(":\n")
+	writeMatch(b, &match{r.Path, len(r.Limits), r.Unlimited, r.Shadow})
 	for i := range r.Limits {
 		l := &r.Limits[i]
 		c := newCheckedLimit(l, 0)
@@ -153,5 +142,29 @@ func writeOutcome(b *strings.Builder, r *rules.Rule, entries []rules.Entry) {
 		if l.Candidate != nil {
 			fmt.Fprintf(b, "      candidate, only counted: %s\n", l.Candidate)
 		}
+	}
+}
+
+// match is what explain says of a rule, be it a file's or a running service's.
+type match struct {
+	path              string
+	limits            int
+	unlimited, shadow bool
+}
+
+// writeMatch writes which rule limits a request, before the limits; or why none does, as
+// where there is no rule, which is nil.
+func writeMatch(b *strings.Builder, m *match) {
+	switch {
+	case m == nil:
+		b.WriteString("Not limited: no rule is at the level of the last entry.\n")
+	case m.unlimited:
+		fmt.Fprintf(b, "Not limited: the rule %s is unlimited.\n", m.path)
+	case m.limits == 0:
+		fmt.Fprintf(b, "Not limited: the rule %s has no limit.\n", m.path)
+	case m.shadow:
+		fmt.Fprintf(b, "Limited by the rule %s (in shadow: never denies):\n", m.path)
+	default:
+		fmt.Fprintf(b, "Limited by the rule %s:\n", m.path)
 	}
 }

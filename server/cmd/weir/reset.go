@@ -114,22 +114,11 @@ func (l *debugListener) explain(ctx context.Context, out io.Writer, q admin.Ques
 
 // writeState writes what a key has of each limit of the rule.
 func writeState(b *strings.Builder, r *admin.Rule) {
-	switch {
-	case r == nil:
-		b.WriteString("Not limited: no rule is at the level of the last entry.\n")
-		return
-	case r.Unlimited:
-		fmt.Fprintf(b, "Not limited: the rule %s is unlimited.\n", r.Rule)
-		return
-	case len(r.Limits) == 0:
-		fmt.Fprintf(b, "Not limited: the rule %s has no limit.\n", r.Rule)
+	if r == nil {
+		writeMatch(b, nil)
 		return
 	}
-	fmt.Fprintf(b, "Limited by the rule %s", r.Rule)
-	if r.Shadow {
-		b.WriteString(" (in shadow: never denies)")
-	}
-	b.WriteString(":\n")
+	writeMatch(b, &match{r.Rule, len(r.Limits), r.Unlimited, r.Shadow})
 	for _, l := range r.Limits {
 		fmt.Fprintf(b, "   %s: %s\n", l.Limit, sayState(l.State))
 		if l.Candidate != nil {

@@ -2,12 +2,10 @@ package main
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -261,13 +259,8 @@ func (u *storeURL) tls() (*tls.Config, error) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: q.Get("server_name")}
 	if ca := q.Get("ca"); ca != "" {
-		pem, err := os.ReadFile(ca)
-		if err != nil {
+		if config.RootCAs, err = certPool(ca); err != nil {
 			return nil, fmt.Errorf("ca: %w", err)
-		}
-		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("ca: %s has no certificate in PEM", ca)
 		}
 	}
 	if cert, key := q.Get("cert"), q.Get("key"); cert != "" || key != "" {
