@@ -1,7 +1,6 @@
 package lease_test
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -12,16 +11,17 @@ import (
 	"time"
 
 	"weir.dev/weir"
-	"weir.dev/weir/internal/algorithm"
 	"weir.dev/weir/lease"
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/storetest"
 )
 
 // The simulation runs processes, each with a Limiter, a fallback and a lease, in front of
-// one store, in virtual time. Requests and answers are late, lost or twice there; the
-// store fails over to a replica that lacks the last of what was charged; processes are
-// stopped, suspended and killed, and wall clocks are stepped. A run is known by its seed:
+// one store, in virtual time. They ask about a few keys, for one unit or more, about one key
+// or two at once, give units back, and reset keys. Requests and answers are late, lost or
+// twice there; the store fails over to a replica that lacks the last of what was charged and
+// has another clock; processes are stopped, suspended and killed, and wall clocks are
+// stepped. A run is known by its seed:
 //
 //	go test ./lease -run TestSimulation -seeds 10000
 //	go test ./lease -run TestSimulation/seed_4711
@@ -39,6 +39,7 @@ func TestSimulation(t *testing.T) {
 const (
 	simBudget = 50 * time.Millisecond
 	simTime   = 2 * time.Second
+	simSkew   = 500 * time.Millisecond // the most that the store's clock is ahead or behind
 )
 
 var errRefused = errors.New("the store refuses")
@@ -50,19 +51,26 @@ type world struct {
 	seed  uint64
 	limit weir.Limit
 	opts  lease.Options
+	keys  []weir.Key
 	load  float64 // asked, as a multiple of the limit
 	store simStore
 	all   []*process
 	ended bool // faults are over
 
 	mu      sync.Mutex
-	central []storetest.Event // charged to the store, at the time of use
-	local   map[string][]storetest.Event
+	central map[weir.Key][]storetest.Event // charged to the store, at the time of use
+	local   map[string][]storetest.Event   // by process and key
+	resets  map[weir.Key]int64
 }
 
 func newWorld(t *testing.T, seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 0))
-	w := &world{t: t, rand: r, seed: seed, local: map[string][]storetest.Event{}, load: 0.3 + 2*r.Float64()}
+	w := &world{
+		t: t, rand: r, seed: seed, load: 0.3 + 2*r.Float64(),
+		keys:    []weir.Key{weir.Text("acme"), weir.Text("bolt"), weir.Text("cove")}[:1+r.IntN(3)],
+		store:   newSimStore(),
+		central: map[weir.Key][]storetest.Event{}, local: map[string][]storetest.Event{}, resets: map[weir.Key]int64{},
+	}
 	w.limit = weir.Per(200+r.Int64N(400), time.Second).By([]weir.Algorithm{weir.GCRA, weir.GCRA, weir.FixedWindow, weir.SlidingWindow}[r.IntN(4)])
 	if w.limit.Algorithm() == weir.GCRA {
 		w.limit = w.limit.Burst(100 + r.Int64N(1000))
@@ -97,7 +105,7 @@ func (w *world) fault() {
 	i := w.rand.IntN(len(w.all))
 	p := w.all[i]
 	long := time.Duration(w.rand.Int64N(int64(800 * time.Millisecond)))
-	switch w.rand.IntN(6) {
+	switch w.rand.IntN(7) {
 	case 0:
 		p.pause(long, false)
 	case 1:
@@ -109,30 +117,21 @@ func (w *world) fault() {
 		p.stepped = time.Now()
 		p.skew(0, time.Duration(w.rand.Int64N(int64(time.Minute)))-30*time.Second)
 	case 4:
-		w.store.failOver(time.Duration(w.rand.Int64N(int64(100 * time.Millisecond))))
+		skew := time.Duration(w.rand.Int64N(int64(2*simSkew))) - simSkew
+		w.store.failOver(time.Duration(w.rand.Int64N(int64(100*time.Millisecond))), skew*time.Duration(w.rand.IntN(2)))
 	case 5:
 		w.store.away(true)
 		time.Sleep(long)
 		w.store.away(false)
+	case 6:
+		p.reset(w.keys[w.rand.IntN(len(w.keys))])
 	}
 }
 
 // check holds the history against what is promised.
 func (w *world) check() {
-	lost := w.store.lost
-	switch got := overshoot(w.limit, w.central); {
-	case w.limit.Algorithm() == weir.GCRA:
-		if bound := float64(lease.Bound(w.limit, w.opts) + lost); got > bound {
-			w.t.Errorf("seed %d: got %v units over %v, want at most %v, of which failovers lost %d", w.seed, got, w.limit, bound, lost)
-		}
-	default:
-		windows := map[int64]int64{}
-		for _, e := range w.central {
-			k := e.AtMicros / w.limit.Period().Microseconds()
-			if windows[k] += e.Taken; windows[k] == w.limit.Units()+lost+1 {
-				w.t.Errorf("seed %d: got more than %d units in a window of %v, of which failovers lost %d", w.seed, windows[k]-1, w.limit, lost)
-			}
-		}
+	for _, key := range w.keys {
+		w.checkCentral(key)
 	}
 	share := weir.Per(w.limit.Units(), w.limit.Period()*time.Duration(w.opts.Instances)).Burst(max(w.limit.Capacity()/int64(w.opts.Instances), 1))
 	for name, history := range w.local {
@@ -142,20 +141,43 @@ func (w *world) check() {
 	}
 
 	// Nobody is locked out for longer than the bucket takes to fill, and the store decides again.
-	time.Sleep(w.limit.Period() * time.Duration(1+w.limit.Capacity()/w.limit.Units()))
+	time.Sleep(w.limit.Period()*time.Duration(1+w.limit.Capacity()/w.limit.Units()) + w.store.lag())
 	for i := range w.all {
 		p := w.start(i, 1000)
 		p.stop()
-		if d, err := p.limiter.Take(w.t.Context(), simKey, 1); err != nil || !d.Allowed || d.Cause != nil {
-			w.t.Errorf("seed %d: when all is over: got %+v and the error %v, want allowed by the store", w.seed, d, err)
-		}
-		if d, err := w.all[i].limiter.Take(w.t.Context(), simKey, 1); err != nil || !d.Allowed || d.Cause != nil {
-			w.t.Errorf("seed %d: when all is over, in a process that saw it: got %+v and the error %v, want allowed by the store", w.seed, d, err)
+		for _, key := range w.keys {
+			if d, err := p.limiter.Take(w.t.Context(), key, 1); err != nil || !d.Allowed || d.Cause != nil {
+				w.t.Errorf("seed %d: when all is over: got %+v and the error %v, want allowed by the store", w.seed, d, err)
+			}
+			if d, err := w.all[i].limiter.Take(w.t.Context(), key, 1); err != nil || !d.Allowed || d.Cause != nil {
+				w.t.Errorf("seed %d: when all is over, in a process that saw it: got %+v and the error %v, want allowed by the store", w.seed, d, err)
+			}
 		}
 	}
 }
 
-var simKey = weir.Text("acme")
+// checkCentral holds what was let through for one key against the bound: the limit's own,
+// what leases add, what failovers lost, a burst for each reset, and what was early by the
+// store's clock.
+func (w *world) checkCentral(key weir.Key) {
+	more := w.store.lost[key] + w.resets[key]*w.limit.Capacity()
+	if w.limit.Algorithm() == weir.GCRA {
+		bound := float64(lease.Bound(w.limit, w.opts)+more) + w.store.early(w.limit) + 0.001
+		if got := overshoot(w.limit, w.central[key]); got > bound {
+			w.t.Errorf("seed %d: got %v units over %v, want at most %v, of which failovers and resets gave %d", w.seed, got, w.limit, bound, more)
+		}
+		return
+	}
+	windows := map[int64]int64{} // of the store's clock
+	for _, e := range w.central[key] {
+		windows[e.AtMicros/w.limit.Period().Microseconds()] += e.Taken
+	}
+	for _, got := range windows {
+		if got > w.limit.Units()+more {
+			w.t.Errorf("seed %d: got %d units in a window of %v, of which failovers and resets gave %d", w.seed, got, w.limit, more)
+		}
+	}
+}
 
 // process is one that takes part in a limit.
 type process struct {
@@ -229,42 +251,109 @@ func (p *process) call(r *rand.Rand, rate float64) {
 		if stopped {
 			return
 		}
-		p.take(pauses)
+		p.ask(r, pauses)
 	}
 }
 
-// take asks once and writes down the answer.
-func (p *process) take(pauses int) weir.Decision {
+// ask asks one question, mostly for a unit of the first key, and writes down the answer.
+func (p *process) ask(r *rand.Rand, pauses int) {
 	w, start := p.w, time.Now()
-	d, err := p.limiter.Take(w.t.Context(), simKey, 1)
+	keys, cost := w.keys[:1], int64(1)
+	switch r.IntN(5) {
+	case 0:
+		cost = 1 + r.Int64N(5)
+	case 1, 2:
+		first := r.IntN(len(w.keys))
+		keys = w.keys[first:min(first+1+r.IntN(2), len(w.keys))]
+	}
+	charges := make([]weir.Charge, len(keys))
+	for i, key := range keys {
+		charges[i] = p.limiter.For(key, cost)
+	}
+	decisions := make([]weir.Decision, 1)
+	var err error
+	if len(keys) == 1 {
+		decisions[0], err = p.limiter.Take(w.t.Context(), keys[0], cost)
+	} else {
+		_, decisions, err = weir.TakeAll(w.t.Context(), charges...)
+	}
 	took := time.Since(start)
-	now := time.Now().UnixMicro()
 	p.mu.Lock()
 	paused := p.pauses != pauses
 	killed := p.stopped
 	p.mu.Unlock()
-	if killed {
-		return d
-	}
-	if took > simBudget && !paused {
-		w.t.Errorf("seed %d: an answer took %v, want at most the budget of %v", w.seed, took, simBudget)
-	}
 	switch {
+	case killed:
+		return
 	case err != nil:
 		w.t.Errorf("seed %d: got the error %v, want a decision", w.seed, err)
-	case !d.Allowed && d.Cause == nil && d.RetryAfter > w.refillTime():
-		w.t.Errorf("seed %d: got %v to wait, want at most the %v in which all of %v is earned", w.seed, d.RetryAfter, w.refillTime(), w.limit)
-	case !d.Allowed:
-	case d.Source == weir.FromStore:
-		w.note(&w.central, d.AtMicros, d.Taken)
-	case d.Source == weir.FromLease:
-		w.note(&w.central, now, d.Taken)
-	case d.Source == weir.FromFallback:
-		w.mu.Lock()
-		w.local[p.name] = append(w.local[p.name], storetest.Event{AtMicros: d.AtMicros, Taken: d.Taken})
-		w.mu.Unlock()
+	case took > simBudget && !paused:
+		w.t.Errorf("seed %d: an answer took %v, want at most the budget of %v", w.seed, took, simBudget)
 	}
-	return d
+	if len(keys) == 1 { // of several, what blocks gave was decided before the others were asked
+		start = time.Now()
+	}
+	for i, d := range decisions {
+		if d.Taken > 0 && len(keys) == 2 && !(decisions[0].Allowed && decisions[1].Allowed) {
+			w.t.Errorf("seed %d: got %+v of two, want all or none", w.seed, decisions)
+		}
+		if wait := w.refillTime() + w.store.lag(); !d.Allowed && d.Cause == nil && d.RetryAfter > wait {
+			w.t.Errorf("seed %d: got %v to wait, want at most the %v in which all of %v is earned", w.seed, d.RetryAfter, wait, w.limit)
+		}
+		if d.Taken > 0 && r.IntN(10) == 0 {
+			d.Taken -= p.giveBack(keys[i], d, 1+r.Int64N(d.Taken))
+		}
+		p.note(keys[i], d, start)
+	}
+}
+
+// giveBack refunds units of a decision, and returns how many: they were not used, whatever
+// becomes of the refund.
+func (p *process) giveBack(key weir.Key, d weir.Decision, units int64) int64 {
+	if back, err := p.limiter.Refund(p.w.t.Context(), key, d, units); err == nil && (back < 0 || back > units) {
+		p.w.t.Errorf("seed %d: got %d units back of %d", p.w.seed, back, units)
+	}
+	return units
+}
+
+// note writes down what was let through, at the time at which it was decided: by the true
+// clock, but for windows, which are the store's.
+func (p *process) note(key weir.Key, d weir.Decision, decided time.Time) {
+	w := p.w
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	e := storetest.Event{AtMicros: d.AtMicros, Taken: d.Taken}
+	switch isWindow := w.limit.Algorithm() != weir.GCRA; {
+	case d.Taken == 0:
+	case d.Source == weir.FromFallback:
+		name := fmt.Sprintf("%s, %v, reset %d times", p.name, key, w.resets[key])
+		w.local[name] = append(w.local[name], e)
+	case d.Source == weir.FromLease && !isWindow:
+		e.AtMicros = decided.UnixMicro()
+		w.central[key] = append(w.central[key], e)
+	case d.Source == weir.FromLease:
+		if own := w.limit.Period().Microseconds(); w.store.steady() && decided.UnixMicro()/own != d.AtMicros/own {
+			w.t.Errorf("seed %d: units of the window at %d µs were spent at %d µs, want none after its end", w.seed, d.AtMicros, decided.UnixMicro())
+		}
+		w.central[key] = append(w.central[key], e)
+	default:
+		if !isWindow {
+			e.AtMicros = w.store.trueTime(d.AtMicros)
+		}
+		w.central[key] = append(w.central[key], e)
+	}
+}
+
+// reset resets a key, which may do so although its answer is lost.
+func (p *process) reset(key weir.Key) {
+	p.w.mu.Lock()
+	p.w.resets[key]++
+	p.w.mu.Unlock()
+	start := time.Now()
+	p.limiter.Reset(p.w.t.Context(), key)
+	if took := time.Since(start); took > 2*simBudget {
+		p.w.t.Errorf("seed %d: a reset took %v, want at most twice the budget of %v", p.w.seed, took, simBudget)
+	}
 }
 
 // refillTime is in how long the limit is as new.
@@ -274,12 +363,6 @@ func (w *world) refillTime() time.Duration {
 	}
 	micros, _ := w.limit.Emission().Span(w.limit.Capacity())
 	return time.Duration(micros+1) * time.Microsecond
-}
-
-func (w *world) note(history *[]storetest.Event, at, units int64) {
-	w.mu.Lock()
-	*history = append(*history, storetest.Event{AtMicros: at, Taken: units})
-	w.mu.Unlock()
 }
 
 // pause makes the process stand still. One that was suspended wakes up with a monotonic
@@ -309,161 +392,4 @@ func (p *process) stop() {
 	p.mu.Unlock()
 	p.callers.Wait()
 	balance(p.w.t, p.tier.Stats())
-}
-
-// link is a process's way to the store, with the budget that redisstore has.
-type link struct {
-	p    *process
-	mu   sync.Mutex
-	rand *rand.Rand
-}
-
-// fate is what happens to one request.
-type fate struct {
-	there, back time.Duration
-	lost        bool // on the way there
-	unanswered  bool
-	twice       bool
-	refused     bool
-}
-
-func (l *link) fate() fate {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delay := func() time.Duration {
-		return 100*time.Microsecond + time.Duration(l.rand.ExpFloat64()*float64(time.Millisecond))
-	}
-	f := fate{there: delay(), back: delay()}
-	l.p.w.mu.Lock()
-	quiet := l.p.w.ended
-	l.p.w.mu.Unlock()
-	if quiet {
-		return f
-	}
-	switch l.rand.IntN(100) {
-	case 0:
-		f.there *= 40
-	case 1:
-		f.back *= 40
-	case 2:
-		f.lost = true
-	case 3:
-		f.unanswered = true
-	case 4:
-		f.twice = true
-	case 5:
-		f.refused = true
-	}
-	return f
-}
-
-func (l *link) Take(ctx context.Context, ask weir.Ask) (weir.Decision, error) {
-	f := l.fate()
-	deadline := time.Now().Add(simBudget)
-	if own, ok := ctx.Deadline(); ok && own.Before(deadline) {
-		deadline = own
-	}
-	// The answer of the network comes at its time, whether anybody waits or not.
-	answer := make(chan weir.Decision, 1)
-	refused := make(chan struct{}, 1)
-	time.AfterFunc(f.there, func() {
-		switch {
-		case f.lost || l.p.w.store.isAway():
-			return
-		case f.refused:
-			refused <- struct{}{}
-			return
-		}
-		d := l.p.w.store.take(&ask)
-		if f.twice {
-			l.p.w.store.take(&ask)
-		}
-		if !f.unanswered {
-			time.AfterFunc(f.back, func() { answer <- d })
-		}
-	})
-	timer := time.NewTimer(time.Until(deadline))
-	defer timer.Stop()
-	var d weir.Decision
-	var err error
-	select {
-	case d = <-answer:
-	case <-refused:
-		err = errRefused
-	case <-timer.C:
-		err = context.DeadlineExceeded
-	}
-	l.p.standStill() // it sees the answer when it goes on
-	return d, err
-}
-
-func (l *link) TakeAll(context.Context, []weir.Ask, []weir.Decision) error { return errRefused }
-func (l *link) Refund(context.Context, weir.Ask, weir.Decision) (int64, error) {
-	return 0, errRefused
-}
-func (l *link) Reset(context.Context, string, weir.Key) error { return errRefused }
-
-// simStore is the store of all processes: one key, with the states it had.
-type simStore struct {
-	mu     sync.Mutex
-	gone   bool
-	states []simState
-	lost   int64 // units that failovers forgot
-}
-
-type simState struct {
-	at      int64
-	tat     algorithm.TAT
-	window  algorithm.Window
-	sliding algorithm.Sliding
-	taken   int64 // by the decision that made it
-}
-
-func (s *simStore) take(ask *weir.Ask) weir.Decision {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := time.Now().UnixMicro()
-	var st simState
-	if n := len(s.states); n > 0 {
-		st = s.states[n-1]
-	}
-	var v algorithm.Verdict
-	var d weir.Decision
-	switch ask.Limit.Algorithm() {
-	case weir.FixedWindow:
-		st.window, v, _ = algorithm.TakeWindow(st.window, now, ask)
-		d = algorithm.DescribeWindow(st.window, v, ask)
-	case weir.SlidingWindow:
-		st.sliding, v, _ = algorithm.TakeSliding(st.sliding, now, ask)
-		d = algorithm.DescribeSliding(st.sliding, v, ask)
-	default:
-		st.tat, v, _ = algorithm.TakeGCRA(st.tat, now, ask)
-		d = algorithm.DescribeGCRA(st.tat, v, ask)
-	}
-	st.at, st.taken = now, v.Taken
-	s.states = append(s.states, st)
-	return d
-}
-
-// failOver goes back to what a replica had that lags behind.
-func (s *simStore) failOver(lag time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	then := time.Now().Add(-lag).UnixMicro()
-	for n := len(s.states); n > 0 && s.states[n-1].at > then; n-- {
-		s.lost += s.states[n-1].taken
-		s.states = s.states[:n-1]
-	}
-}
-
-func (s *simStore) away(gone bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.gone = gone
-}
-
-func (s *simStore) isAway() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.gone
 }
