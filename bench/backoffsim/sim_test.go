@@ -91,7 +91,7 @@ func saveLoadPlots(t *testing.T, rows []Row) {
 	}
 	plot("backoff-load.svg", "Attempts through a 30 s outage, refusals cost a tenth of a request", Scenarios()[0],
 		"fixed 1 s", "exponential, no jitter", "full jitter", "decorrelated", "full jitter + Retry-After", Default)
-	plot("backoff-metastable.svg", "A 3 s outage that some policies never let end", Scenarios()[1],
+	plot("backoff-metastable.svg", "Half of the workers away for 30 s: waits of 200 ms never let it end", Scenarios()[9],
 		"fixed 200 ms", "fixed 1 s", "full jitter", Default)
 }
 

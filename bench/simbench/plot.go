@@ -26,7 +26,7 @@ func Plot(title, unit string, top float64, lines []Line) string {
 	fmt.Fprintf(&b, `<rect width="%d" height="%d" fill="white"/><text x="%d" y="22" font-size="14">%s</text>`+"\n", width, height, left, title)
 	for i := range 5 {
 		v := top * float64(i) / 4
-		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%g</text>`+"\n", left, y(v), width-right, left-6, y(v)+4, v)
+		fmt.Fprintf(&b, `<path d="M%d %.1fH%d" stroke="#ddd"/><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`+"\n", left, y(v), width-right, left-6, y(v)+4, v)
 	}
 	for i := 0; i < seconds; i += max(seconds/6, 1) {
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%d s</text>`+"\n", x(i), height-below+18, i)
