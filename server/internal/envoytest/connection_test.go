@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"weir.dev/weir/internal/redistest"
+	"weir.dev/weir/internal/testserver"
 )
 
 // A ping is a frame of 17 bytes.
@@ -18,6 +19,9 @@ func TestEnvoysPingsKeepAnIdleConnection(t *testing.T) {
 	const pings = 10
 	start := e.stat(t, "cluster.pinged.upstream_cx_tx_bytes_total")
 	wait(t, "ten pings", func() error {
+		if err := e.wantStat(t, "cluster.pinged.upstream_cx_close_notify", 0); err != nil {
+			return testserver.Permanent{Err: err} // the service has had enough
+		}
 		if sent := e.stat(t, "cluster.pinged.upstream_cx_tx_bytes_total") - start; sent < pings*17 {
 			return fmt.Errorf("%d bytes sent, want %d", sent, pings*17)
 		}
