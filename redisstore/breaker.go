@@ -11,12 +11,13 @@ import (
 // its keys a bounded delay once and the other nodes' keys nothing. It opens after failures
 // in a row, or when half of the calls of the last two seconds fail; lets one question
 // try after a pause that doubles; and when some have succeeded lets the rest back in
-// over a second. Its functions take the time.
+// over a second, in which it opens for the same reasons: a node that fails now and then
+// would else never be let back. Its functions take the time.
 type breaker struct {
 	mu       sync.Mutex
 	state    State
 	inFlight int
-	row      int            // failures in a row; while half open, successes
+	row      int            // failures in a row; while Tried, successes
 	pause    time.Duration  // how long it stays open
 	until    time.Time      // open: when a question may try; returning: when all may
 	last     *Error         // the failure that opened it
@@ -77,7 +78,7 @@ func (b *breaker) enter(now time.Time) *Error {
 	case b.state == Returning:
 		left := b.until.Sub(now)
 		if left <= 0 {
-			b.state, b.row = Healthy, 0
+			b.state, b.pause = Healthy, 0
 		} else if rand.N(returnTime) < left*9/10 {
 			return b.refusal()
 		}
@@ -111,11 +112,11 @@ func (b *breaker) leave(now time.Time, failure *Error, excluded bool) {
 		return
 	}
 	switch b.state {
-	case Healthy:
+	case Healthy, Returning:
 		b.row = 0
 	case Tried:
 		if b.row++; b.row >= successRow {
-			b.state, b.until, b.pause = Returning, now.Add(returnTime), 0
+			b.state, b.until, b.row = Returning, now.Add(returnTime), 0
 			b.buckets = [buckets]slice{}
 		}
 	}
@@ -126,7 +127,7 @@ func (b *breaker) fail(now time.Time, failure *Error) {
 	switch b.state {
 	case Avoided: // an answer to what was sent before
 		return
-	case Healthy:
+	case Healthy, Returning:
 		b.row++
 		calls, failed := b.recent(now)
 		if b.row < failRow && (calls < leastCalls || 2*failed < calls) {

@@ -82,6 +82,48 @@ func TestBreakerReturnsByAGrowingPart(t *testing.T) {
 	}
 }
 
+// An outage is over, and one question in 50 fails as before it: that opened nothing then.
+func TestNodeThatFailsNowAndThenIsLetBack(t *testing.T) {
+	t.Parallel()
+	b, now := &breaker{}, time.Unix(1000, 0)
+	for b.state != Avoided {
+		b.ask(now, errDown)
+	}
+	for n, sent := 0, 0; b.state != Healthy; n++ {
+		var failure *Error
+		if sent%50 == 49 {
+			failure = errDown
+		}
+		if b.ask(now, failure) {
+			sent++
+		}
+		if now = now.Add(time.Millisecond); n > 3000 {
+			t.Fatalf("got %v after 3 s and %d openings, want healthy", b.state, b.opened)
+		}
+	}
+}
+
+func TestNodeThatHangsAgainWhileItReturnsIsAvoidedForLonger(t *testing.T) {
+	t.Parallel()
+	b, now := &breaker{}, time.Unix(1000, 0)
+	for range failRow {
+		b.ask(now, errDown)
+	}
+	for b.state != Returning {
+		b.ask(now, nil)
+		now = now.Add(time.Millisecond)
+	}
+	sent := 0
+	for n := 0; b.state == Returning; n++ {
+		if b.ask(now.Add(time.Duration(n)*time.Millisecond), errDown) {
+			sent++
+		}
+	}
+	if b.state != Avoided || sent != failRow || b.pause != 2*firstPause {
+		t.Errorf("got %v after %d failures, for a pause of %v; want avoided after %d, for %v", b.state, sent, b.pause, failRow, 2*firstPause)
+	}
+}
+
 func TestBreakerOpensWhenHalfFailBetweenSuccesses(t *testing.T) {
 	t.Parallel()
 	b, now := &breaker{}, time.Unix(1000, 0)
