@@ -63,6 +63,7 @@ var mayImport = map[string][]string{
 
 	"server/internal/envoytest":   {},
 	"server/internal/gatewaytest": {},
+	"server/internal/reference":   {},
 
 	"bench/...": {everything},
 }

@@ -13,6 +13,7 @@ import (
 	"weir.dev/weir"
 	"weir.dev/weir/internal/redistest"
 	"weir.dev/weir/redisstore"
+	"weir.dev/weir/server/internal/reference"
 )
 
 // apacheWants is what an independent reference in rational arithmetic found for a public
@@ -172,26 +173,8 @@ func readAzure(t *testing.T, path string) (calls []call) {
 	}
 }
 
-// traces returns the folder of the public logs, shared/traces beside the repository. They
-// are not part of it; where they are absent the test is skipped, and says so.
+// traces returns the folder of the public logs.
 func traces(t *testing.T) string {
 	t.Helper()
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			break
-		}
-		if filepath.Dir(dir) == dir {
-			t.Skip("SKIPPED: no go.work above this package, so no folder of public logs beside it")
-		}
-		dir = filepath.Dir(dir)
-	}
-	folder := filepath.Join(filepath.Dir(dir), "shared", "traces")
-	if _, err := os.Stat(folder); err != nil {
-		t.Skipf("SKIPPED: the public logs are absent: %v", err)
-	}
-	return folder
+	return reference.Folder(t, "traces")
 }

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -19,55 +18,22 @@ import (
 	"weir.dev/weir/internal/redistest"
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/redisstore"
+	"weir.dev/weir/server/internal/reference"
 	"weir.dev/weir/server/rules"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Run(m)) }
 
-// reference returns a folder of reference files, which lie in the folder "shared"
-// beside the repository. It skips the test where there is none.
-func reference(t *testing.T, name string) string {
-	t.Helper()
-	at, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; at = filepath.Dir(at) {
-		if _, err := os.Stat(filepath.Join(at, "go.work")); err == nil {
-			break
-		}
-		if at == filepath.Dir(at) {
-			t.Skip("no go.work above: this is not the repository")
-		}
-	}
-	path := filepath.Join(filepath.Dir(at), "shared", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Skip("the reference files are absent: ", err)
-	}
-	return path
-}
-
-// configurations returns the reference configurations, by the name of their folder
-// with "_" between its parts.
+// configurations returns the original's configurations, by the names of their recordings.
 func configurations(t *testing.T) map[string]*rules.Config {
-	root := reference(t, "rls/configs")
-	files := map[string][]rules.File{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		data, err := os.ReadFile(path)
-		folder, _ := filepath.Rel(root, filepath.Dir(path))
-		name := strings.ReplaceAll(filepath.ToSlash(folder), "/", "_")
-		files[name] = append(files[name], rules.File{Name: filepath.Base(path), Data: data})
-		return err
-	})
-	if err != nil || len(files) == 0 {
-		t.Fatalf("%d configurations, %v", len(files), err)
-	}
 	configs := map[string]*rules.Config{}
-	for name, all := range files {
-		if configs[name], err = rules.Parse(all...); err != nil {
+	for name, all := range reference.Configurations(t) {
+		var files []rules.File
+		for _, f := range all {
+			files = append(files, rules.File(f))
+		}
+		var err error
+		if configs[name], err = rules.Parse(files...); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
@@ -83,7 +49,7 @@ type recorded struct {
 }
 
 func recordings(t *testing.T, name string) (all []recorded) {
-	data, err := os.ReadFile(filepath.Join(reference(t, "rls/golden"), name+".jsonl"))
+	data, err := os.ReadFile(filepath.Join(reference.Folder(t, "rls/golden"), name+".jsonl"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,54 +4,20 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
+
+	"weir.dev/weir/server/internal/reference"
 )
 
-// reference returns a folder of reference files, which lie in the folder "shared"
-// beside the repository. It skips the test where there is none.
-func reference(t *testing.T, name string) string {
-	t.Helper()
-	at, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for ; ; at = filepath.Dir(at) {
-		if _, err := os.Stat(filepath.Join(at, "go.work")); err == nil {
-			break
-		}
-		if at == filepath.Dir(at) {
-			t.Skip("no go.work above: this is not the repository")
-		}
-	}
-	path := filepath.Join(filepath.Dir(at), "shared", name)
-	if _, err := os.Stat(path); err != nil {
-		t.Log("the reference files are absent: ", err)
-		t.SkipNow()
-	}
-	return path
-}
-
-// configurations returns the reference configurations, by the name of their folder
-// with "_" between its parts.
+// configurations returns the original's configurations, by the names of their recordings.
 func configurations(t *testing.T) map[string][]File {
-	root := reference(t, "rls/configs")
 	found := map[string][]File{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
+	for name, all := range reference.Configurations(t) {
+		for _, f := range all {
+			found[name] = append(found[name], File(f))
 		}
-		data, err := os.ReadFile(path)
-		folder, _ := filepath.Rel(root, filepath.Dir(path))
-		name := strings.ReplaceAll(filepath.ToSlash(folder), "/", "_")
-		found[name] = append(found[name], File{filepath.Base(path), data})
-		return err
-	})
-	if err != nil || len(found) == 0 {
-		t.Fatalf("%d configurations, %v", len(found), err)
 	}
 	return found
 }
@@ -92,7 +58,7 @@ type recorded struct {
 func TestRequestsMatchTheLimitsThatTheOriginalAnswered(t *testing.T) {
 	t.Parallel()
 	configs := configurations(t)
-	golden := reference(t, "rls/golden")
+	golden := reference.Folder(t, "rls/golden")
 	compared := 0
 	for name, files := range configs {
 		c, err := Parse(files...)

@@ -330,7 +330,7 @@ func (s *stack) start(redis string) (*envoy, error) {
 		for name, how := range map[string]start{
 			"redis":  serve("testdata/rules.yaml", "redis://"+redis+"?budget=30s"),
 			"memory": serve("testdata/rules.yaml", "memory:"),
-			"compat": original(shared.dir, rulesText, redis, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true"),
+			"compat": original(testserver.Dir(), rulesText, redis, "RESPONSE_DYNAMIC_METADATA=true", "LIMIT_RESPONSE_HEADERS_ENABLED=true"),
 		} {
 			var service *service
 			if service, s.err = launchService(how); s.err != nil {
@@ -339,7 +339,7 @@ func (s *stack) start(redis string) (*envoy, error) {
 			listeners = append(listeners, listener{Name: name, Service: service.grpc, Filter: patient})
 		}
 		upstream := httptest.NewServer(http.HandlerFunc(greet))
-		config, err := configure(shared.dir, upstream.Listener.Addr().String(), listeners)
+		config, err := configure(testserver.Dir(), upstream.Listener.Addr().String(), listeners)
 		if err != nil {
 			s.err = err
 			return

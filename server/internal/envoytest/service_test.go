@@ -6,39 +6,13 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"weir.dev/weir/internal/testserver"
 )
 
-// shared is what all tests have in common: one directory, and the program.
-var shared struct{ dir string }
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if shared.dir, err = os.MkdirTemp("", "envoytest"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(shared.dir)
-	return m.Run()
-}
-
-// program builds the program, once.
-var program = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(shared.dir, "weir")
-	out, err := exec.Command("go", "build", "-o", path, "weir.dev/weir/server/cmd/weir").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
+func TestMain(m *testing.M) { os.Exit(testserver.Run(m)) }
 
 // service is the running program. Its addresses stay the same over restarts.
 type service struct {
@@ -76,7 +50,7 @@ func startService(t *testing.T, how start) *service {
 // launchService runs the service, and returns when it answers. A port that another process
 // took meanwhile costs another try.
 func launchService(how start) (*service, error) {
-	path, err := program()
+	path, err := testserver.Program()
 	if err != nil {
 		return nil, err
 	}

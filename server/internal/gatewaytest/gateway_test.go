@@ -10,37 +10,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
 	"weir.dev/weir/internal/testserver"
 )
 
-// shared is what all tests have in common: one directory, and the program.
-var shared struct{ dir string }
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	var err error
-	if shared.dir, err = os.MkdirTemp("", "gatewaytest"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(shared.dir)
-	return m.Run()
-}
-
-// program builds the program, once.
-var program = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(shared.dir, "weir")
-	out, err := exec.Command("go", "build", "-o", path, "weir.dev/weir/server/cmd/weir").CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
-	}
-	return path, nil
-})
+func TestMain(m *testing.M) { os.Exit(testserver.Run(m)) }
 
 // gateway is how to run one of the examples. In its texts $PORT is the gateway's own port
 // and $DIR the directory that its files are in.
@@ -85,7 +61,7 @@ func find(t *testing.T, name string) string {
 func start(t *testing.T, g gateway, changes ...[2]string) *site {
 	t.Helper()
 	path := find(t, g.name)
-	weir, err := program()
+	weir, err := testserver.Program()
 	if err != nil {
 		t.Fatal(err)
 	}
