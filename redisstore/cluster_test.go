@@ -1,7 +1,10 @@
 package redisstore
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -122,6 +125,53 @@ func TestRefusalInOneSlotGivesBackInTheOthers(t *testing.T) {
 			}
 		}
 	}
+}
+
+// slowRefunds is a connection that keeps refunds back until it is let go.
+type slowRefunds struct {
+	net.Conn
+	free <-chan struct{}
+}
+
+func (c slowRefunds) Write(b []byte) (int, error) {
+	if bytes.Contains(b, []byte(live.refund.sha)) || bytes.Contains(b, []byte(live.refund.text)) {
+		<-c.free
+	}
+	return c.Conn.Write(b)
+}
+
+func TestNobodyWaitsBeyondHisDeadlineForWhatIsGivenBack(t *testing.T) {
+	t.Parallel()
+	free := make(chan struct{})
+	s := open(t, Options{
+		Addrs: redistest.SharedCluster(t, redistest.Redis7).Addrs(), Cluster: true, Budget: patient,
+		Dial: func(ctx context.Context, addr string) (net.Conn, error) {
+			var d net.Dialer
+			conn, err := d.DialContext(ctx, "tcp", addr)
+			return slowRefunds{conn, free}, err
+		},
+	})
+	full, other := askOf("slow refund", "full", limits[0], 50), askOf("slow refund", "other", limits[0], 3)
+	take(t, s, full)
+	take(t, s, other)
+	hurried, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	decisions := make([]weir.Decision, 2)
+	asked := time.Now()
+	if err := s.TakeAll(hurried, []weir.Ask{full, other}, decisions); err != nil || decisions[0].Allowed || decisions[1].Taken != 0 {
+		t.Errorf("got %+v, %v; want a denial and nothing taken", decisions, err)
+	}
+	if took := time.Since(asked); took > patient-2*time.Second {
+		t.Errorf("with a deadline of 2 s a question took %v", took)
+	}
+	close(free)
+	other.Cost = 0
+	eventually(t, func() error {
+		if d := take(t, s, other); d.Remaining != 47 {
+			return fmt.Errorf("got %d remaining, want the 47 there were", d.Remaining)
+		}
+		return nil
+	})
 }
 
 func TestNodeThatIsAwayFailsItsOwnAsksAlone(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 
 // TakeAll answers several questions in order: in one call on one server. On a Cluster
 // it is one call for each client, in parallel; there, when one denies, what the others
-// took is given back by a second call each, and if that is lost a client was charged too
-// much, never too little. Where a node fails, the decisions that it owed have a Cause.
+// took is given back by a second call each, which goes on where the budget ends before its
+// answer, and if that is lost a client was charged too much, never too little. Where a node fails, the decisions that it owed have a Cause.
 func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.Decision) error {
 	if err := weir.ValidateAll(asks, decisions); err != nil {
 		return err
@@ -147,7 +147,7 @@ func (s *Store) takeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		refused = refused || !asks[i].Alone && !decisions[i].Allowed && decisions[i].Cause == nil
 	}
 	if refused && len(parts) > 1 {
-		s.giveBack(ctx, asks, decisions, c)
+		s.giveBack(b, asks, decisions, c)
 	}
 	return nil
 }
@@ -323,14 +323,10 @@ func (p *part) read(asks []weir.Ask, decisions []weir.Decision) error {
 	return nil
 }
 
-// giveBack refunds what the group took, in other slots than the one that refused. It
-// has a budget of its own, and goes on if the caller has left.
-func (s *Store) giveBack(ctx context.Context, asks []weir.Ask, decisions []weir.Decision, c clock) {
-	b, err := newBudget(context.WithoutCancel(ctx), s.opts.Budget)
-	if err != nil {
-		return
-	}
-	defer b.end()
+// giveBack refunds what the group took, in other slots than the one that refused. It has a
+// budget of its own and goes on if the caller has left; he waits for it as long as that of
+// his question lasts.
+func (s *Store) giveBack(question *budget, asks []weir.Ask, decisions []weir.Decision, c clock) {
 	var calls []*call
 	for i := range asks {
 		d := &decisions[i]
@@ -347,7 +343,21 @@ func (s *Store) giveBack(ctx context.Context, asks []weir.Ask, decisions []weir.
 		d.Remaining = min(d.Remaining+d.Taken, back.Limit.Capacity())
 		d.Taken, d.Delay = 0, 0
 	}
-	s.link.runAll(b, calls)
+	if len(calls) == 0 {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if b, err := newBudget(context.Background(), s.opts.Budget); err == nil {
+			defer b.end()
+			s.link.runAll(b, calls)
+		}
+	}()
+	select {
+	case <-done:
+	case <-question.done:
+	}
 }
 
 // refunded reads the reply of the refund script: how many units of the ask came back.
