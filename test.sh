@@ -7,7 +7,8 @@ set -u -o pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
 staticcheck_version=v0.8.2
-racy=(. ./memstore ./redisstore ./lease ./internal/algorithm ./concurrency ./httpretry)
+racy=(. ./memstore ./redisstore ./lease ./internal/algorithm ./concurrency ./httpretry
+  ./server/rls ./server/stats ./server/source ./server/xds ./server/admin ./server/httpcheck)
 
 failed=()
 modules=()
