@@ -347,22 +347,25 @@ func (a *authority) leaf(name string) string {
 	return a.path(name)
 }
 
+// config returns how a server called xds.example speaks TLS with clients of the authority.
+func (a *authority) config(auth tls.ClientAuthType) *tls.Config {
+	pair, err := tls.LoadX509KeyPair(a.leaf("xds.example"), a.path("xds.example"))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	clients := x509.NewCertPool()
+	clients.AddCert(a.cert)
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: auth}
+}
+
 func TestServerAndClientKnowEachOtherByTheirCertificates(t *testing.T) {
 	t.Parallel()
 	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
-	pair, err := tls.LoadX509KeyPair(ca.leaf("xds.example"), ca.leaf("xds.example"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients := x509.NewCertPool()
-	clients.AddCert(ca.cert)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := serve(t, listener, grpc.Creds(credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
-	})))
+	s := serve(t, listener, grpc.Creds(credentials.NewTLS(ca.config(tls.RequireAndVerifyClientCert))))
 	s.set(t, "1", domain("a"))
 	mine, theirs := ca.leaf("weir"), stranger.leaf("weir")
 	for _, c := range []struct {
@@ -404,27 +407,20 @@ func TestServerAndClientKnowEachOtherByTheirCertificates(t *testing.T) {
 func TestTheClientsCertificateIsReadForEachConnection(t *testing.T) {
 	t.Parallel()
 	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
-	pair, err := tls.LoadX509KeyPair(ca.leaf("xds.example"), ca.leaf("xds.example"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients := x509.NewCertPool()
-	clients.AddCert(ca.cert)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	refused := make(chan struct{}, 1000)
-	s := serve(t, listener, grpc.Creds(credentials.NewTLS(&tls.Config{
-		Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.VerifyClientCertIfGiven,
-		VerifyConnection: func(state tls.ConnectionState) error {
-			if len(state.PeerCertificates) == 0 { // a client sends none of an authority that the server does not name
-				refused <- struct{}{}
-				return errors.New("no certificate")
-			}
-			return nil
-		},
-	})))
+	config := ca.config(tls.VerifyClientCertIfGiven)
+	config.VerifyConnection = func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 { // a client sends none of an authority that the server does not name
+			refused <- struct{}{}
+			return errors.New("no certificate")
+		}
+		return nil
+	}
+	s := serve(t, listener, grpc.Creds(credentials.NewTLS(config)))
 	s.set(t, "1", domain("a"))
 	mine := stranger.leaf("weir")
 	opts := quick
