@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"weir.dev/weir/server/rules"
 )
@@ -185,9 +186,11 @@ func (r *reader) entry(d directory, e fs.DirEntry) {
 	}
 }
 
-// file reads one file, but no more of it than rules.Parse needs to refuse it.
+// file reads one file, but no more of it than rules.Parse needs to refuse it. It may be a
+// pipe, as of a shell's <(...); one that nobody has open for writing is empty, where to open
+// it as usual would wait for somebody.
 func (r *reader) file(path string) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		r.errs = append(r.errs, err)
 		return
