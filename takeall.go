@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -141,16 +142,36 @@ func askAll(ctx context.Context, charges []Charge, each []Decision) (errs []erro
 }
 
 // holdBack gives back what the charges that are not alone took, since one of them was
-// refused.
+// refused: all at once, and in the background where ctx ends before they are done.
 func holdBack(ctx context.Context, charges []Charge, each []Decision) {
+	var others sync.WaitGroup
+	waits := false
 	for i, c := range charges {
-		if c.alone() || each[i].Taken == 0 {
+		d := each[i]
+		if c.alone() || d.Taken == 0 {
 			continue
 		}
 		l := Limiter{core: c.core, limit: c.limit}
-		l.giveBack(ctx, c.key, each[i])
-		each[i].Remaining = min(each[i].Remaining+each[i].Taken, c.limit.Capacity())
+		if d.Source == FromFallback { // in this process: nothing to wait for
+			l.giveBack(ctx, c.key, d)
+		} else {
+			waits = true
+			others.Go(func() { l.giveBack(ctx, c.key, d) })
+		}
+		each[i].Remaining = min(d.Remaining+d.Taken, c.limit.Capacity())
 		each[i].Taken, each[i].Delay = 0, 0
+	}
+	if !waits {
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		others.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-ctx.Done():
 	}
 }
 

@@ -1,6 +1,7 @@
 package weir_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -143,6 +144,41 @@ func TestPartOfAStoreThatIsAwayIsSettledByItsLimiter(t *testing.T) {
 		}
 		if d, _ := other.Peek(ctx, alice); d.Remaining != 4 {
 			t.Errorf("got %d remaining, want 4: what was taken is given back", d.Remaining)
+		}
+	})
+}
+
+// slowRefunds is a store that takes its time to give back.
+type slowRefunds struct{ weir.Store }
+
+func (s slowRefunds) Refund(ctx context.Context, ask weir.Ask, d weir.Decision) (int64, error) {
+	time.Sleep(50 * time.Millisecond)
+	return s.Store.Refund(ctx, ask, d)
+}
+
+func TestNobodyWaitsForRefundsOneAfterTheOtherNorBeyondTheDeadline(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		one := limiter(t, slowRefunds{memory(t)}, weir.PerHour(5), weir.Options{})
+		two := limiter(t, slowRefunds{memory(t)}, weir.PerHour(5), weir.Options{})
+		full := limiter(t, memory(t), weir.PerHour(0), weir.Options{})
+		for _, patience := range []time.Duration{time.Second, 20 * time.Millisecond} {
+			hurried, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			start := time.Now()
+			d, each, err := weir.TakeAll(hurried, one.For(alice, 1), two.For(alice, 1), full.For(alice, 1))
+			if err != nil || d.Allowed || each[0].Taken != 0 || each[1].Taken != 0 {
+				t.Errorf("got %+v, %+v, %v; want denied and nothing taken", d, each, err)
+			}
+			if took, most := time.Since(start), min(patience, 50*time.Millisecond); took > most {
+				t.Errorf("with %v to wait: took %v, want at most %v", patience, took, most)
+			}
+			time.Sleep(time.Second)
+			for _, l := range []*weir.Limiter{one, two} {
+				if d, _ := l.Peek(t.Context(), alice); d.Remaining != 5 {
+					t.Errorf("got %d remaining, want 5: what was taken is given back", d.Remaining)
+				}
+			}
 		}
 	})
 }
