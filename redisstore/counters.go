@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -209,7 +210,32 @@ func (c *Counters) Reset(ctx context.Context, name string, key weir.Key) error {
 	}
 	var errs []error
 	for _, one := range append(all, perSecond...) {
-		errs = append(errs, one.err)
+		if one.err != nil && !slices.ContainsFunc(errs, func(e error) bool { return e.Error() == one.err.Error() }) {
+			errs = append(errs, one.err) // said once: the counters of one node fail alike
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Answers returns nil if the servers answer, those of PerSecond too, and else why they do
+// not. It asks how long a counter lives that is never there, and changes nothing.
+func (c *Counters) Answers(ctx context.Context) error {
+	b, err := newBudget(ctx, c.opts.Budget)
+	if err != nil {
+		return err
+	}
+	defer b.end()
+	ask := func() []*plain {
+		return []*plain{{key: c.opts.KeyPrefix + "weir_health_", commands: []command{{verb: "PTTL"}}}}
+	}
+	one, perSecond := ask(), []*plain(nil)
+	if c.perSecond != c.link {
+		perSecond = ask()
+	}
+	c.exchange(b, one, perSecond)
+	errs := []error{one[0].err}
+	for _, p := range perSecond {
+		errs = append(errs, p.err)
 	}
 	return errors.Join(errs...)
 }

@@ -334,6 +334,33 @@ func TestGivingBackForgetsThatALimitWasOver(t *testing.T) {
 	}
 }
 
+func TestAnswersSaysWhetherBothServersDoAndWritesNothing(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, redistest.Redis7, redistest.Options{})
+	c := openCounters(t, CountersOptions{Options: Options{Addrs: []string{s.Addr}}, PerSecond: &Options{Addrs: []string{s.Addr}}})
+	if err := c.Answers(ctx); err != nil {
+		t.Errorf("got %v of servers that are there", err)
+	}
+	if keys := s.Do("DBSIZE"); keys != int64(0) {
+		t.Errorf("%v keys, want none", keys)
+	}
+	away := Options{Addrs: []string{"127.0.0.1:1"}} // where nobody listens
+	for _, opts := range []CountersOptions{{Options: away}, {Options: Options{Addrs: []string{s.Addr}}, PerSecond: &away}} {
+		if err := openCounters(t, opts).Answers(ctx); err == nil {
+			t.Errorf("%+v: got nil, want why a server does not answer", opts)
+		}
+	}
+}
+
+func TestAResetThatFailsSaysOnceWhy(t *testing.T) {
+	t.Parallel()
+	c := openCounters(t, CountersOptions{Options: Options{Addrs: []string{"127.0.0.1:1"}}}) // where nobody listens
+	err := c.Reset(ctx, "rule", weir.Text("a"))
+	if err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("got %v, want one error for the keys of all windows", err)
+	}
+}
+
 func TestAKnownDenialHoldsTheOthersBackWithoutALook(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, redistest.Redis7, redistest.Options{})

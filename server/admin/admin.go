@@ -19,13 +19,20 @@ func Metrics(gatherer prometheus.Gatherer) http.Handler {
 	return promhttp.HandlerFor(gatherer, promhttp.HandlerOpts{})
 }
 
+// Index is what the debug listener says of itself at /.
+const Index = `/rlconfig: the rules in force
+/admin/rules: the same as JSON, with what was decided
+/admin/explain, /admin/peek, /admin/reset: POST of a domain and entries, about one key
+/debug/pprof/: profiles
+`
+
 // Debug is for a listener that only operators reach: /rlconfig, the rules in force; and
 // /debug/pprof/, profiles. config returns nil while there are no rules. Nothing here
 // changes anything.
 func Debug(config func() *rules.Config) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-		io.WriteString(w, "/rlconfig: the rules in force\n/admin/rules: the same as JSON, with what was decided\n/debug/pprof/: profiles\n")
+		io.WriteString(w, Index)
 	})
 	mux.HandleFunc("GET /rlconfig", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")

@@ -36,13 +36,16 @@ func (p *parser) children(n *node, at level, list field) {
 			continue
 		}
 		e := p.entry(item, all)
-		name := e.joined()
+		name, once := e.joined(), "write it once, with all limits (limits:)"
+		if p.options.Upstream {
+			once = "write it once"
+		}
 		before, twice := at.seen[name]
 		switch {
 		case twice && e.Key != "" && before.File != p.file:
-			p.faultf(item, "the descriptor %s is in %s already, line %d: write it once, with all limits (limits:)", short(name), before.File, before.Line)
+			p.faultf(item, "the descriptor %s is in %s already, line %d: %s", short(name), before.File, before.Line, once)
 		case twice && e.Key != "":
-			p.faultf(item, "the descriptor %s is here twice, first in line %d: write it once, with all limits (limits:)", short(name), before.Line)
+			p.faultf(item, "the descriptor %s is here twice, first in line %d: %s", short(name), before.Line, once)
 		default:
 			at.seen[name] = p.place(follow(item))
 		}

@@ -36,6 +36,24 @@ func TestMergedFilesOfADomainAreOneListInTheirOrder(t *testing.T) {
 	}
 }
 
+func TestFaultsNameWhatTheirReaderCanSetAndWrite(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		options Options
+		a, b    string
+		want    string
+	}{
+		{Options{}, "domain: d", "domain: d", "b.yaml:1:9: domain \"d\" is in a.yaml already, line 1: write its descriptors in one file, or set --merge-domains"},
+		{Options{Compat: true}, "domain: d", "domain: d", "b.yaml:1:9: domain \"d\" is in a.yaml already, line 1: write its descriptors in one file, or set MERGE_DOMAIN_CONFIG=true"},
+		{Options{Upstream: true}, "domain: d\ndescriptors: [{key: a}, {key: a}]", "domain: e", "a.yaml:2:25: the descriptor a is here twice, first in line 2: write it once"},
+	} {
+		_, err := test.options.Parse(File{"a.yaml", []byte(test.a)}, File{"b.yaml", []byte(test.b)})
+		if err == nil || err.Error() != test.want {
+			t.Errorf("%+v: got\n%v\nwant\n%s", test.options, err, test.want)
+		}
+	}
+}
+
 func TestMergedFilesStillHaveEachDescriptorOnce(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, a, b, want string }{

@@ -274,8 +274,16 @@ func (p *parser) named(n *yaml.Node, all map[string]field) {
 	case p.options.MergeDomains:
 		p.merged(all, before)
 	default:
-		p.faultf(f.value, "domain %q is in %s already, line %d: write its descriptors in one file, or set --merge-domains", short(p.domain), before.at.File, before.at.Line)
+		p.faultf(f.value, "domain %q is in %s already, line %d: write its descriptors in one file, or set %s", short(p.domain), before.at.File, before.at.Line, p.mergeSetting())
 	}
+}
+
+// mergeSetting is what the reader of a fault can set so that domains are merged.
+func (p *parser) mergeSetting() string {
+	if p.options.Compat {
+		return "MERGE_DOMAIN_CONFIG=true"
+	}
+	return "--merge-domains"
 }
 
 // merged makes the file add to the draft of its domain. For limits that requests bring

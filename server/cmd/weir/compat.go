@@ -76,6 +76,19 @@ func compatOptions(set *settings.Settings) serveOptions {
 	return opts
 }
 
+// listenerNames are what says where each listener is.
+type listenerNames struct{ grpc, http, debug string }
+
+func (o *serveOptions) listenerNames() listenerNames {
+	switch {
+	case o.compat == nil:
+		return listenerNames{grpc: "--grpc", http: "--http", debug: "--debug"}
+	case o.compat.Listen.UDS != "":
+		return listenerNames{grpc: "GRPC_UDS", http: "HOST and PORT", debug: "DEBUG_HOST and DEBUG_PORT"}
+	}
+	return listenerNames{grpc: "GRPC_HOST and GRPC_PORT", http: "HOST and PORT", debug: "DEBUG_HOST and DEBUG_PORT"}
+}
+
 // compatAnswers makes the service answer as the original does with these settings.
 func (s *server) compatAnswers(opts *rls.Options) {
 	set := s.opts.compat

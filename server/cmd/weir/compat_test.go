@@ -146,6 +146,9 @@ lab.own: unit=YEAR requests_per_unit=1, shadow_mode: false, quota_mode: false
 	if dump != want {
 		t.Errorf("/rlconfig:\n%s\nwant\n%s", dump, want)
 	}
+	if _, index := get(t, s.debug, "/"); !strings.Contains(index, "/stats") || !strings.Contains(index, "/rlconfig") {
+		t.Errorf("/ says %q, want what there is to see", index)
+	}
 	if _, counts := get(t, s.debug, "/stats"); !strings.Contains(counts, "ratelimit.service.rate_limit.lab.user.total_hits: 1\n") {
 		t.Errorf("/stats lacks the hit:\n%s", counts)
 	}
@@ -354,9 +357,70 @@ func TestCompatLogHasTheOriginalsFields(t *testing.T) {
 		t.Errorf("got %s", out.String())
 	}
 	out.Reset()
+	log.Warn("waits", "retry_in", 3*time.Second)
+	if !strings.Contains(out.String(), `"retry_in":"3s"`) {
+		t.Errorf("got %s, want a duration with its unit", out.String())
+	}
+	out.Reset()
 	newCompatLogger(&out, settings.Log{Level: "trace"}).Debug("text")
 	if !strings.Contains(out.String(), `level=DEBUG msg=text`) {
 		t.Errorf("got %s", out.String())
+	}
+}
+
+func TestCompatNamesTheSettingOfAnAddressThatIsTaken(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	_, port, _ := net.SplitHostPort(taken.Addr().String())
+	for _, tt := range []struct{ setting, value, want string }{
+		{"PORT", port, "\nHOST and PORT \"127.0.0.1:"},
+		{"GRPC_PORT", port, "\nGRPC_HOST and GRPC_PORT \"127.0.0.1:"},
+		{"DEBUG_PORT", port, "\nDEBUG_HOST and DEBUG_PORT \"127.0.0.1:"},
+		{"GRPC_UDS", filepath.Join(t.TempDir(), "none", "weir.sock"), "\nGRPC_UDS \"unix:"},
+	} {
+		opts := compatOptions(compatSettings(t, tt.setting, tt.value, "RUNTIME_ROOT", runtimeOf(t, labRules)))
+		if _, err := newServer(opts, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains("\n"+err.Error(), tt.want) {
+			t.Errorf("%s=%s: got %v, want an error that begins with %q", tt.setting, tt.value, err, tt.want)
+		}
+	}
+}
+
+func TestCompatSaysThatNoRulesAreInForce(t *testing.T) {
+	t.Parallel()
+	root := runtimeOf(t, "domain: lab\nrules: 5\n")
+	_, log := startCompat(t, "RUNTIME_ROOT", root)
+	if text := log.String(); !strings.Contains(text, "none are in force") || strings.Contains(text, "those before") {
+		t.Errorf("the log says\n%s\nwant that none are in force", text)
+	}
+}
+
+func TestAStoreThatIsAwayFromTheStartIsInTheLog(t *testing.T) {
+	t.Parallel()
+	const away = "127.0.0.1:1" // where nobody listens
+	_, compat := startCompat(t, "RUNTIME_ROOT", runtimeOf(t, labRules), "REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", away)
+	opts := localOptions(writeRules(t, shopRules))
+	opts.store = "redis://" + away
+	_, own := start(t, opts)
+	for mode, log := range map[string]*lines{"compat": compat, "weir's own mode": own} {
+		until(t, mode+": the log says that the store is away", func() bool {
+			return strings.Contains(log.String(), "has not answered since the start") && strings.Contains(log.String(), "refused")
+		})
+	}
+	if !strings.Contains(compat.String(), "redis="+away) {
+		t.Errorf("the log says\n%s\nwant where Redis is", compat)
+	}
+}
+
+func TestTheLogSaysWhereRedisIsWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	set := compatSettings(t, "REDIS_SOCKET_TYPE", "tcp", "REDIS_URL", "redis://user:secret@r1:6379/2",
+		"REDIS_PERSECOND", "true", "REDIS_PERSECOND_URL", "/run/second.sock", "REDIS_AUTH", "secret")
+	if got, want := compatStoreNames(set), []any{"redis", "redis://r1:6379/2", "redis_persecond", "/run/second.sock"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

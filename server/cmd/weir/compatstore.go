@@ -63,8 +63,25 @@ func newCompatStore(set *settings.Settings, counts *stats.Registry) (*openStore,
 		counters: counters,
 		budget:   opts.Budget,
 		nodes:    func() []redisstore.Node { return once(counters.Nodes()) },
+		answers:  counters.Answers,
 		close:    func() error { return errors.Join(counters.Close(), store.Close()) },
 	}, nil
+}
+
+// compatStoreNames are what the log says of where the counters are: never a password.
+func compatStoreNames(set *settings.Settings) []any {
+	names := []any{"redis", poolName(&set.Redis)}
+	if set.RedisUse.PerSecond {
+		names = append(names, "redis_persecond", poolName(&set.PerSecond))
+	}
+	return names
+}
+
+func poolName(p *settings.Pool) string {
+	if strings.HasPrefix(p.URL, settings.RedisScheme) {
+		return storeName(p.URL)
+	}
+	return p.URL
 }
 
 // once leaves out nodes that are there already: both pools may be on one server.

@@ -136,3 +136,27 @@ func (s *server) storeAnswers(ctx context.Context) bool {
 	_, err := s.store.counters.Take(ctx, weir.Ask{Name: "health", Key: weir.Text("weir_health_"), Limit: weir.PerMinute(1).By(weir.FixedWindow)})
 	return err == nil
 }
+
+// triesAtStart is how often the store is asked, a second apart, before it is said to be
+// away: the first connection may take longer than a question.
+const triesAtStart = 3
+
+// warnOfAbsentStore logs that the store has not answered since the start, and why: else a
+// wrong address or password would be noticed no sooner than by the first requests.
+func (s *server) warnOfAbsentStore(ctx context.Context) {
+	for try := 1; s.store.answers != nil; try++ {
+		err := s.store.answers(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil:
+			return
+		case try == triesAtStart:
+			s.log.Warn("the store has not answered since the start: until it does, limits do what on_store_error says", "error", err)
+			return
+		}
+		select {
+		case <-time.After(time.Second):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

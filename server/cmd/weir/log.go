@@ -20,6 +20,7 @@ func newLogger(out io.Writer, level, format string) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(out, opts)), nil
 	case "json":
+		opts.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr { return readable(a) }
 		return slog.New(slog.NewJSONHandler(out, opts)), nil
 	}
 	return nil, fmt.Errorf("--log-format %q: write text or json", format)
@@ -32,7 +33,7 @@ func newCompatLogger(out io.Writer, set settings.Log) *slog.Logger {
 		return slog.New(slog.NewTextHandler(out, opts))
 	}
 	opts.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
-		if len(groups) > 0 {
+		if a = readable(a); len(groups) > 0 {
 			return a
 		}
 		switch a.Key {
@@ -46,6 +47,14 @@ func newCompatLogger(out io.Writer, set settings.Log) *slog.Logger {
 		return a
 	}
 	return slog.New(slog.NewJSONHandler(out, opts))
+}
+
+// readable writes a duration as the text form of the log does: JSON has no unit for it.
+func readable(a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
+	}
+	return a
 }
 
 // compatLevels has the original's levels. Below error it has two for its own end, of which

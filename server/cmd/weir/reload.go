@@ -83,7 +83,10 @@ func (s *server) setRules(config *rules.Config) error {
 
 // logFailure logs why rules cannot be loaded, a line for each fault.
 func (s *server) logFailure(err error, explain func(rules.Fault) (at, message string)) {
-	const message = "the rules cannot be loaded; those before stay in force"
+	message := "the rules cannot be loaded; those before stay in force"
+	if s.service.Rules() == nil {
+		message = "the rules cannot be loaded; none are in force, so every request gets an error"
+	}
 	var faults rules.Faults
 	if !errors.As(err, &faults) {
 		s.log.Error(message, "error", err)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -142,6 +143,8 @@ func (s *server) announce() {
 	attrs := []any{"grpc", s.grpc.Addr().String(), "http", s.http.Addr().String(), "debug", s.debug.Addr().String()}
 	if s.opts.compat == nil {
 		attrs = append(attrs, "store", storeName(s.opts.store))
+	} else {
+		attrs = append(attrs, compatStoreNames(s.opts.compat)...)
 	}
 	if s.store.budget > 0 {
 		attrs = append(attrs, "store_budget", s.store.budget)
@@ -209,6 +212,9 @@ func (s *server) debugRoutes() (http.Handler, error) {
 	}
 	mux := http.NewServeMux()
 	if s.opts.compat != nil {
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
+			io.WriteString(w, "/stats: the counters\n"+admin.Index)
+		})
 		mux.HandleFunc("GET /rlconfig", dumpRules(s.service.Rules))
 		mux.Handle("GET /stats", s.counts)
 	}
@@ -238,9 +244,10 @@ func (s *server) listen() error {
 			errs = append(errs, fmt.Errorf("%s %q: %w", what, address, err))
 		}
 	}
-	open(&s.grpc, "--grpc", s.opts.grpc)
-	open(&s.http, "--http", s.opts.http)
-	open(&s.debug, "--debug", s.opts.debug)
+	names := s.opts.listenerNames()
+	open(&s.grpc, names.grpc, s.opts.grpc)
+	open(&s.http, names.http, s.opts.http)
+	open(&s.debug, names.debug, s.opts.debug)
 	if s.metricsServer != nil {
 		open(&s.metrics, "PROMETHEUS_ADDR", s.metricsServer.Addr)
 	}
@@ -261,6 +268,7 @@ func (s *server) run(ctx context.Context) error {
 	watching, stopWatching := context.WithCancel(ctx)
 	defer stopWatching()
 	go (&nodeWatch{log: s.log}).run(watching, s.store.nodes)
+	go s.warnOfAbsentStore(watching)
 	go s.watchStore(watching)
 	go s.reload(watching)
 	var err error

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -29,9 +30,10 @@ in the password %, and in the query @ as well, are written as %25 and %40`
 // openStore is a store, and what a service does with one.
 type openStore struct {
 	weir.Store
-	counters rls.Counters             // shared with envoyproxy/ratelimit in compat; else nil
-	budget   time.Duration            // the longest that a question takes; 0 in memory
-	nodes    func() []redisstore.Node // the servers that decide; none in memory
+	counters rls.Counters                // shared with envoyproxy/ratelimit in compat; else nil
+	budget   time.Duration               // the longest that a question takes; 0 in memory
+	nodes    func() []redisstore.Node    // the servers that decide; none in memory
+	answers  func(context.Context) error // why the servers do not, if so; nil in memory
 	close    func() error
 }
 
@@ -72,7 +74,11 @@ func newStore(text string, budget time.Duration) (*openStore, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", u, err)
 	}
-	return &openStore{Store: store, budget: opts.Budget, nodes: store.Nodes, close: store.Close}, nil
+	answers := func(ctx context.Context) error {
+		_, err := store.Take(ctx, weir.Ask{Name: "health", Key: weir.Text("start"), Limit: weir.PerMinute(1)})
+		return err
+	}
+	return &openStore{Store: store, budget: opts.Budget, nodes: store.Nodes, answers: answers, close: store.Close}, nil
 }
 
 // storeErrorClass names the kind of a store's error, or "" where the store has no name
