@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Settings are what an environment says. Load makes them.
+// Settings are what an environment says, as far as it has an effect. Load makes them.
 type Settings struct {
 	Listen    Listen
 	GRPC      GRPC
@@ -21,7 +21,6 @@ type Settings struct {
 	Redis     Pool
 	PerSecond Pool // for limits per second, if RedisUse.PerSecond
 	RedisUse  RedisUse
-	Memcache  Memcache
 	Tracing   Tracing
 }
 
@@ -58,7 +57,6 @@ type Config struct {
 	Root                 string
 	Subdirectory         string
 	AppDirectory         string
-	IgnoreDotFiles       bool
 	WatchRoot            bool
 	HealthyOnceOneLoaded bool
 }
@@ -125,7 +123,6 @@ type Limiter struct {
 	Quota             bool
 	DynamicMetadata   bool
 	CalendarMonths    bool
-	Backend           string // redis
 }
 
 // Headers are the response headers with the tightest limit, and their names.
@@ -136,18 +133,13 @@ type Headers struct {
 
 // Pool is one Redis deployment.
 type Pool struct {
-	Network                    string // tcp or unix
-	Type                       string // SINGLE, SENTINEL or CLUSTER
-	URL                        string
-	Size                       int
-	Auth                       string // PASSWORD or USER:PASSWORD
-	TLS                        bool
-	SentinelAuth               string
-	PipelineWindow             time.Duration
-	PipelineLimit              int
-	ClusterPipelineParallelism int
-	Timeout                    time.Duration
-	OnEmpty                    string
+	Network      string // tcp or unix
+	Type         string // SINGLE, SENTINEL or CLUSTER
+	URL          string
+	Auth         string // PASSWORD or USER:PASSWORD
+	TLS          bool
+	SentinelAuth string
+	Timeout      time.Duration
 }
 
 // RedisUse is what both pools have in common.
@@ -157,22 +149,6 @@ type RedisUse struct {
 	CA                    string // file; empty: the system's
 	SkipHostname          bool
 	HealthNeedsConnection bool
-	StartupInitial        time.Duration
-	StartupMax            time.Duration
-	StartupMaxElapsed     time.Duration
-	CloseOnReadOnly       bool
-}
-
-// Memcache is a backend that weir does not have.
-type Memcache struct {
-	Hosts        []string
-	SRV          string
-	SRVRefresh   time.Duration
-	MaxIdle      int
-	TLS          bool
-	Cert, Key    string
-	CA           string
-	SkipHostname bool
 }
 
 // Tracing is which spans are exported, and how.

@@ -1,7 +1,10 @@
 package settings
 
+import "time"
+
 // row is one setting: its name in the environment, its default as one would write it
-// there, and the field it sets. A note says why it has no effect here.
+// there, and the field it sets. A note says why it has no effect here: then its value must be
+// one that the original takes, and is forgotten.
 type row struct {
 	name, value string
 	set         setter
@@ -26,7 +29,7 @@ func (s *Settings) table() []row {
 		s.Listen.rows(), s.GRPC.rows(), s.Log.rows(), s.Config.rows(), s.XDS.rows(), s.Stats.rows(), s.Limiter.rows(), s.Headers.rows(),
 		s.Redis.rows("REDIS_", "/var/run/nutcracker/ratelimit.sock"),
 		s.PerSecond.rows("REDIS_PERSECOND_", "/var/run/nutcracker/ratelimitpersecond.sock"),
-		s.RedisUse.rows(), s.Memcache.rows(), s.Tracing.rows(),
+		s.RedisUse.rows(), memcacheRows(), s.Tracing.rows(),
 	} {
 		rows = append(rows, group...)
 	}
@@ -46,7 +49,6 @@ func (l *Listen) rows() []row {
 }
 
 func (g *GRPC) rows() []row {
-	var ignored string
 	return []row{
 		{"GRPC_MAX_CONNECTION_AGE", "24h", duration(&g.MaxAge), ""},
 		{"GRPC_MAX_CONNECTION_AGE_GRACE", "1h", duration(&g.MaxAgeGrace), ""},
@@ -55,7 +57,7 @@ func (g *GRPC) rows() []row {
 		{"GRPC_SERVER_TLS_KEY", "", text(&g.Key), ""},
 		{"GRPC_CLIENT_TLS_CACERT", "", text(&g.ClientCA), ""},
 		{"GRPC_CLIENT_TLS_SAN", "", text(&g.ClientSAN), ""},
-		{"GRPC_SERVER_TLS_CA_CERT", "", text(&ignored), noteUnknown}, // Envoy Gateway sets it
+		{"GRPC_SERVER_TLS_CA_CERT", "", text(new(string)), noteUnknown}, // Envoy Gateway sets it
 	}
 }
 
@@ -74,7 +76,7 @@ func (c *Config) rows() []row {
 		{"RUNTIME_ROOT", "/srv/runtime_data/current", text(&c.Root), ""},
 		{"RUNTIME_SUBDIRECTORY", "", text(&c.Subdirectory), ""},
 		{"RUNTIME_APPDIRECTORY", "config", text(&c.AppDirectory), ""},
-		{"RUNTIME_IGNOREDOTFILES", "false", yes(&c.IgnoreDotFiles), noteDotFiles},
+		{"RUNTIME_IGNOREDOTFILES", "false", yes(new(bool)), noteDotFiles},
 		{"RUNTIME_WATCH_ROOT", "true", yes(&c.WatchRoot), ""},
 		{"HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED", "false", yes(&c.HealthyOnceOneLoaded), ""},
 	}
@@ -121,7 +123,7 @@ func (t *Stats) rows() []row {
 
 func (l *Limiter) rows() []row {
 	return []row{
-		{"BACKEND_TYPE", "redis", blank("redis", backend(&l.Backend)), ""},
+		{"BACKEND_TYPE", "redis", blank("redis", backend), ""},
 		{"EXPIRATION_JITTER_MAX_SECONDS", "300", seconds(&l.ExpirationJitter), ""},
 		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", number(&l.LocalCacheBytes, 0, 1<<30), ""},
 		{"NEAR_LIMIT_RATIO", "0.8", share(&l.NearLimitRatio), ""},
@@ -149,15 +151,15 @@ func (p *Pool) rows(prefix, url string) []row {
 		{prefix + "SOCKET_TYPE", "unix", oneOf(&p.Network, "tcp", "unix"), ""},
 		{prefix + "TYPE", "SINGLE", oneOf(&p.Type, "SINGLE", "SENTINEL", "CLUSTER"), ""},
 		{prefix + "URL", url, text(&p.URL), ""},
-		{prefix + "POOL_SIZE", "10", count(&p.Size), noteOneLink},
+		{prefix + "POOL_SIZE", "10", count(new(int)), noteOneLink},
 		{prefix + "AUTH", "", text(&p.Auth), ""},
 		{prefix + "TLS", "false", yes(&p.TLS), ""},
 		{prefix + "SENTINEL_AUTH", "", text(&p.SentinelAuth), ""},
-		{prefix + "PIPELINE_WINDOW", "0", duration(&p.PipelineWindow), noteOneLink},
-		{prefix + "PIPELINE_LIMIT", "0", count(&p.PipelineLimit), noteDead},
-		{prefix + "CLUSTER_PIPELINE_PARALLELISM", "1", count(&p.ClusterPipelineParallelism), noteOneLink},
+		{prefix + "PIPELINE_WINDOW", "0", duration(new(time.Duration)), noteOneLink},
+		{prefix + "PIPELINE_LIMIT", "0", count(new(int)), noteDead},
+		{prefix + "CLUSTER_PIPELINE_PARALLELISM", "1", count(new(int)), noteOneLink},
 		{prefix + "TIMEOUT", "10s", duration(&p.Timeout), ""},
-		{prefix + "POOL_ON_EMPTY_BEHAVIOR", "WAIT", oneOf(&p.OnEmpty, "WAIT", "CREATE", "ERROR"), noteOneLink},
+		{prefix + "POOL_ON_EMPTY_BEHAVIOR", "WAIT", oneOf(new(string), "WAIT", "CREATE", "ERROR"), noteOneLink},
 	}
 }
 
@@ -169,24 +171,25 @@ func (u *RedisUse) rows() []row {
 		{"REDIS_TLS_CACERT", "", text(&u.CA), ""},
 		{"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", "false", yes(&u.SkipHostname), ""},
 		{"REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", "false", yes(&u.HealthNeedsConnection), ""},
-		{"REDIS_STARTUP_INITIAL_INTERVAL", "1s", duration(&u.StartupInitial), noteNoWait},
-		{"REDIS_STARTUP_MAX_INTERVAL", "30s", duration(&u.StartupMax), noteNoWait},
-		{"REDIS_STARTUP_MAX_ELAPSED_TIME", "0", duration(&u.StartupMaxElapsed), noteNoWait},
-		{"REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "false", yes(&u.CloseOnReadOnly), noteReadOnly},
+		{"REDIS_STARTUP_INITIAL_INTERVAL", "1s", duration(new(time.Duration)), noteNoWait},
+		{"REDIS_STARTUP_MAX_INTERVAL", "30s", duration(new(time.Duration)), noteNoWait},
+		{"REDIS_STARTUP_MAX_ELAPSED_TIME", "0", duration(new(time.Duration)), noteNoWait},
+		{"REDIS_CLOSE_CONNECTION_ON_READONLY_ERROR", "false", yes(new(bool)), noteReadOnly},
 	}
 }
 
-func (m *Memcache) rows() []row {
+// memcacheRows are the settings of a backend that weir does not have.
+func memcacheRows() []row {
 	return []row{
-		{"MEMCACHE_HOST_PORT", "", list(&m.Hosts), noteNoMemcache},
-		{"MEMCACHE_SRV", "", text(&m.SRV), noteNoMemcache},
-		{"MEMCACHE_SRV_REFRESH", "0", duration(&m.SRVRefresh), noteNoMemcache},
-		{"MEMCACHE_MAX_IDLE_CONNS", "2", count(&m.MaxIdle), noteNoMemcache},
-		{"MEMCACHE_TLS", "false", yes(&m.TLS), noteNoMemcache},
-		{"MEMCACHE_TLS_CLIENT_CERT", "", text(&m.Cert), noteNoMemcache},
-		{"MEMCACHE_TLS_CLIENT_KEY", "", text(&m.Key), noteNoMemcache},
-		{"MEMCACHE_TLS_CACERT", "", text(&m.CA), noteNoMemcache},
-		{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", yes(&m.SkipHostname), noteNoMemcache},
+		{"MEMCACHE_HOST_PORT", "", list(new([]string)), noteNoMemcache},
+		{"MEMCACHE_SRV", "", text(new(string)), noteNoMemcache},
+		{"MEMCACHE_SRV_REFRESH", "0", duration(new(time.Duration)), noteNoMemcache},
+		{"MEMCACHE_MAX_IDLE_CONNS", "2", count(new(int)), noteNoMemcache},
+		{"MEMCACHE_TLS", "false", yes(new(bool)), noteNoMemcache},
+		{"MEMCACHE_TLS_CLIENT_CERT", "", text(new(string)), noteNoMemcache},
+		{"MEMCACHE_TLS_CLIENT_KEY", "", text(new(string)), noteNoMemcache},
+		{"MEMCACHE_TLS_CACERT", "", text(new(string)), noteNoMemcache},
+		{"MEMCACHE_TLS_SKIP_HOSTNAME_VERIFICATION", "false", yes(new(bool)), noteNoMemcache},
 	}
 }
 
