@@ -52,6 +52,17 @@ func TestAKeyLivesASecondLongerThanItMattersWhateverTheVerb(t *testing.T) {
 			wantLife(t, "taken with another", two[i], life(server, two[i], from), each[i].ResetAfter, time.Second)
 		}
 
+		alone := []weir.Ask{askOf(fmt.Sprint("life-group", n), "a", limit, 3), askOf(fmt.Sprint("life-alone", n), "a", limit, 3)}
+		alone[1].Alone = true
+		from = time.Now()
+		apart := make([]weir.Decision, 2)
+		if err := s.TakeAll(ctx, alone, apart); err != nil {
+			t.Fatal(err)
+		}
+		for i := range alone {
+			wantLife(t, "taken beside one alone", alone[i], life(server, alone[i], from), apart[i].ResetAfter, time.Second)
+		}
+
 		back := two[1]
 		back.Cost = 1
 		if units, err := s.Refund(ctx, back, each[1]); err != nil || units != 1 {
