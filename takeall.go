@@ -30,7 +30,7 @@ func (c Charge) ask() Ask {
 // alone reports whether the charge is no part of all or none.
 func (c Charge) alone() bool { return c.core.opts.Shadow || c.core.opts.Alone }
 
-// TakeAll takes all the charges, or none: a refusal by one limit charges no other.
+// TakeAll takes all the charges, or none: a denial by one limit charges no other.
 // Limiters in shadow, and those that are Alone, are charged by themselves; they neither
 // hold the others back nor are held back. One that is Alone denies nevertheless.
 //
@@ -46,15 +46,15 @@ func TakeAll(ctx context.Context, charges ...Charge) (binding Decision, each []D
 	start := time.Now()
 	each = make([]Decision, len(charges))
 	errs := askAll(ctx, charges, each)
-	refused := false
+	denied := false
 	var failed []error
 	for i, c := range charges {
-		refused = refused || !c.alone() && !each[i].Allowed
+		denied = denied || !c.alone() && !each[i].Allowed
 		if errs[i] != nil && !c.core.opts.Shadow {
 			failed = append(failed, errs[i])
 		}
 	}
-	if refused {
+	if denied {
 		holdBack(ctx, charges, each)
 	}
 	for i, c := range charges {
@@ -142,7 +142,7 @@ func askAll(ctx context.Context, charges []Charge, each []Decision) (errs []erro
 }
 
 // holdBack gives back what the charges that are not alone took, since one of them was
-// refused: all at once, and in the background where ctx ends before they are done.
+// denied: all at once, and in the background where ctx ends before they are done.
 func holdBack(ctx context.Context, charges []Charge, each []Decision) {
 	var others sync.WaitGroup
 	waits := false

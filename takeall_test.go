@@ -11,7 +11,7 @@ import (
 	"weir.dev/weir"
 )
 
-func TestRefusalByOneLimitChargesNoOther(t *testing.T) {
+func TestDenialByOneLimitChargesNoOther(t *testing.T) {
 	t.Parallel()
 	one := memory(t)
 	for _, other := range []weir.Store{one, memory(t)} { // one question, or two stores
@@ -55,7 +55,7 @@ func TestShadowNeitherHoldsBackNorIsHeldBack(t *testing.T) {
 	full, _ := weir.New(store, "full", weir.PerHour(0), weir.Options{})
 	other, _ := weir.New(store, "other", weir.PerHour(9), weir.Options{Shadow: true})
 	if d, each, _ := weir.TakeAll(ctx, full.For(alice, 1), other.For(alice, 1)); d.Allowed || each[1].Taken != 1 {
-		t.Errorf("got %+v, %+v; want the shadow charged though the other refused", d, each)
+		t.Errorf("got %+v, %+v; want the shadow charged though the other denied", d, each)
 	}
 }
 

@@ -100,7 +100,7 @@ func TestSlotThatIsHalfMovedAnswersOldAndNewKeys(t *testing.T) {
 	}
 }
 
-func TestRefusalInOneSlotGivesBackInTheOthers(t *testing.T) {
+func TestDenialInOneSlotGivesBackInTheOthers(t *testing.T) {
 	t.Parallel()
 	s := open(t, Options{Addrs: redistest.SharedCluster(t, redistest.Redis7).Addrs(), Cluster: true, Budget: patient})
 	for n, limit := range limits {

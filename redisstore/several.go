@@ -116,14 +116,14 @@ func (s *Store) takeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 	}
 	defer b.end()
 	clear(decisions)
-	refused, zero := false, false
+	denies, zero := false, false
 	for i := range asks {
 		if asks[i].Limit.Units() == 0 {
 			decisions[i] = denied(c.micros)
-			zero, refused = true, refused || !asks[i].Alone
+			zero, denies = true, denies || !asks[i].Alone
 		}
 	}
-	if zero && refused { // all that is left to know is what else there is
+	if zero && denies { // all that is left to know is what else there is
 		asks = looking(asks)
 	}
 	parts := s.split(asks, c)
@@ -144,15 +144,15 @@ func (s *Store) takeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		}
 	}
 	for i := range asks {
-		refused = refused || !asks[i].Alone && !decisions[i].Allowed && decisions[i].Cause == nil
+		denies = denies || !asks[i].Alone && !decisions[i].Allowed && decisions[i].Cause == nil
 	}
-	if refused && len(parts) > 1 {
+	if denies && len(parts) > 1 {
 		s.giveBack(b, asks, decisions, c)
 	}
 	return nil
 }
 
-// looking returns the asks of a question that is refused already: those of the group
+// looking returns the asks of a question that is denied already: those of the group
 // only look.
 func looking(asks []weir.Ask) []weir.Ask {
 	looks := make([]weir.Ask, len(asks))
@@ -323,7 +323,7 @@ func (p *part) read(asks []weir.Ask, decisions []weir.Decision) error {
 	return nil
 }
 
-// giveBack refunds what the group took, in other slots than the one that refused. It has a
+// giveBack refunds what the group took, in other slots than the one that denied. It has a
 // budget of its own and goes on if the caller has left; he waits for it as long as that of
 // his question lasts.
 func (s *Store) giveBack(question *budget, asks []weir.Ask, decisions []weir.Decision, c clock) {

@@ -56,7 +56,7 @@ func TestEveryFaultIsSeen(t *testing.T) {
 		{"addresses taken for texts", weir.GCRA, []string{"keys never meet, whatever their kind and bytes"}},
 		{"keys without regard to case", weir.GCRA, []string{"keys never meet, whatever their kind and bytes"}},
 		{"long keys cut off", weir.GCRA, []string{"keys never meet, whatever their kind and bytes"}},
-		{"nothing held back", weir.GCRA, []string{"one refusal holds the limits of all other keys back", "one refusal holds all the others back", "two asks about one key count together", "callers of the same limits in different orders all get an answer"}},
+		{"nothing held back", weir.GCRA, []string{"one denial holds the limits of all other keys back", "one denial holds all the others back", "two asks about one key count together", "callers of the same limits in different orders all get an answer"}},
 		{"alone ignored", weir.GCRA, []string{"an ask alone neither holds back nor is held back"}},
 		{"read, then write", weir.GCRA, []string{"many callers of one key never share a unit"}},
 		{"gives up under contention", weir.GCRA, []string{"many callers of one key never share a unit"}},

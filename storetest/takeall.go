@@ -16,14 +16,14 @@ var takeAllRows = []row{
 		tr.want("first afterwards", tr.peek(a), told{true, 0, 4})
 		tr.want("second afterwards", tr.peek(b), told{true, 0, 2})
 	}},
-	{name: "one refusal holds all the others back", check: func(tr *trial) {
+	{name: "one denial holds all the others back", check: func(tr *trial) {
 		a, b := tr.pair(5, 1)
 		tr.want("the second is used up", tr.take(b), told{true, 1, 0})
 		for _, asks := range [][]weir.Ask{{a, b}, {b, a}, {a, b, a}, {a, a, b}} {
 			for range 10 {
 				for i, d := range tr.takeAll(asks...) {
 					if asks[i].Name == b.Name {
-						tr.want("the one that refuses", d, told{false, 0, 0})
+						tr.want("the one that denies", d, told{false, 0, 0})
 						continue
 					}
 					tr.want("one that is held back", d, told{true, 0, 5})
@@ -35,10 +35,10 @@ var takeAllRows = []row{
 		}
 		tr.want("held back, and then a peek", tr.peek(a), told{true, 0, 5})
 		if r := tr.peek(b).RetryAfter; r <= 0 || r == weir.Never {
-			tr.Errorf("the one that refuses: got retry after %v, want a wait", r)
+			tr.Errorf("the one that denies: got retry after %v, want a wait", r)
 		}
 	}},
-	{name: "one refusal holds the limits of all other keys back", check: func(tr *trial) {
+	{name: "one denial holds the limits of all other keys back", check: func(tr *trial) {
 		full := tr.of(tr.limit(1), 1)
 		tr.want("one key is used up", tr.take(full), told{true, 1, 0})
 		asks := []weir.Ask{full}
@@ -50,7 +50,7 @@ var takeAllRows = []row{
 		for range 3 {
 			for i, d := range tr.takeAll(asks...) {
 				if i == 0 {
-					tr.want("the one that refuses", d, told{false, 0, 0})
+					tr.want("the one that denies", d, told{false, 0, 0})
 				} else {
 					tr.want(fmt.Sprint("held back, key ", i), d, told{true, 0, 5})
 				}
@@ -61,7 +61,7 @@ var takeAllRows = []row{
 		}
 		tr.reset(full)
 		for i, d := range tr.takeAll(asks...) {
-			tr.want(fmt.Sprint("none refuses, key ", i), d, told{true, asks[i].Cost, asks[i].Limit.Units() - asks[i].Cost})
+			tr.want(fmt.Sprint("none denies, key ", i), d, told{true, asks[i].Cost, asks[i].Limit.Units() - asks[i].Cost})
 		}
 	}},
 	{name: "a cost above the capacity holds the others back", check: func(tr *trial) {
@@ -95,14 +95,14 @@ var takeAllRows = []row{
 		a.Alone = true
 		tr.want("one of the second", tr.take(b), told{true, 1, 0})
 		each := tr.takeAll(a, b)
-		tr.want("alone beside a refusal", each[0], told{true, 1, 4})
-		tr.want("the refusal", each[1], told{false, 0, 0})
+		tr.want("alone beside a denial", each[0], told{true, 1, 4})
+		tr.want("the denial", each[1], told{false, 0, 0})
 		tr.want("alone, and then a peek", tr.peek(a), told{true, 0, 4})
 
 		a.Alone, b.Alone = false, true
 		each = tr.takeAll(b, a)
-		tr.want("alone and refused", each[0], told{false, 0, 0})
-		tr.want("beside one alone that is refused", each[1], told{true, 1, 3})
+		tr.want("alone and denied", each[0], told{false, 0, 0})
+		tr.want("beside one alone that is denied", each[1], told{true, 1, 3})
 		tr.want("and then a peek", tr.peek(a), told{true, 0, 3})
 	}},
 	{name: "asks alone about one key never take more than is there", check: func(tr *trial) {
@@ -118,7 +118,7 @@ var takeAllRows = []row{
 		}
 		tr.want("and then a peek", tr.peek(ask), told{true, 0, 1})
 	}},
-	{name: "a peek among others charges nothing and refuses when nothing is there", check: func(tr *trial) {
+	{name: "a peek among others charges nothing and denies when nothing is there", check: func(tr *trial) {
 		a, b := tr.pair(5, 1)
 		b.Cost = 0
 		each := tr.takeAll(a, b)
@@ -129,7 +129,7 @@ var takeAllRows = []row{
 		b.Cost = 0
 		each = tr.takeAll(a, b)
 		tr.want("held back by a peek", each[0], told{true, 0, 4})
-		tr.want("the peek that refuses", each[1], told{false, 0, 0})
+		tr.want("the peek that denies", each[1], told{false, 0, 0})
 		tr.want("and then a peek", tr.peek(a), told{true, 0, 4})
 	}},
 	{name: "partial takes what is there among others too", check: func(tr *trial) {

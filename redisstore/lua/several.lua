@@ -47,7 +47,7 @@ local function ask_log(a)
   return ok
 end
 
--- What an ask that would have passed is told when another refuses: the log untouched.
+-- What an ask that would have passed is told when another denies: the log untouched.
 local function hold_back_log(a)
   local _, _, at, live, newest = check_l(log(a.key), now, A, a.i, a.m)
   tell(a, 2, 0, at, live, newest, 0)
@@ -85,11 +85,11 @@ for j = 1, #KEYS do
   asks[j] = {j = j, key = KEYS[j], kind = string.sub(low, 1, 1), peek = how ~= '', never = how == 'x', alone = low ~= kind, i = i + 1, m = m}
   i = i + 2 + m
 end
-local refused = false
+local denies = false
 for _, a in ipairs(asks) do
-  if not a.alone and not ask(a) then refused = true end
+  if not a.alone and not ask(a) then denies = true end
 end
-if refused then
+if denies then
   for _, key in ipairs(order) do
     tent[key] = nil
     if type(base[key]) == 'table' then base[key].add, base[key].after = 0, nil end

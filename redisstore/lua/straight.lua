@@ -10,19 +10,19 @@
 local A, check = ARGV, {}
 
 --@rest
-local refused, passes, states, from, reply, i = false, {}, {}, {}, {}, 1
+local denies, passes, states, from, reply, i = false, {}, {}, {}, {}, 1
 for j = 1, #KEYS do
   local s, m = redis.call('GET', KEYS[j]), A[i+1] + 0
   states[j], from[j] = s, i
   passes[j] = check[A[i]](KEYS[j], s, now, i + 1, m, false)
-  refused = refused or not passes[j]
+  denies = denies or not passes[j]
   i = i + 2 + m
 end
 for j = 1, #KEYS do
   local i, verdict = from[j], 1
-  -- What is refused writes too: a limit that shrank.
-  local ok, units, at, x, y, z, x0, y0 = check[A[i]](KEYS[j], states[j], now, i + 1, A[i+1] + 0, not refused or not passes[j])
-  if refused then verdict, units, x, y, z = ok and 2 or 0, 0, x0, y0, 0 end
+  -- What is denied writes too: a limit that shrank.
+  local ok, units, at, x, y, z, x0, y0 = check[A[i]](KEYS[j], states[j], now, i + 1, A[i+1] + 0, not denies or not passes[j])
+  if denies then verdict, units, x, y, z = ok and 2 or 0, 0, x0, y0, 0 end
   local small = x < 2147483648 and y < 2147483648 and z < 2147483648 and units < 2147483648 and at - now < 2147483648
   reply[j] = string.format(small and '%d %d %d %d %d %d' or '%d %.0f %.0f %.0f %.0f %.0f', verdict, units, at - now, x, y, z)
 end

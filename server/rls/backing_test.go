@@ -119,7 +119,7 @@ func TestWithoutInstancesAndPolicyTheAnswerIsAnError(t *testing.T) {
 	}
 }
 
-func TestRefusalWithoutTheStoreHoldsTheOthersBack(t *testing.T) {
+func TestDenialWithoutTheStoreHoldsTheOthersBack(t *testing.T) {
 	t.Parallel()
 	f := startWith(t, away{err: errGone}, resilient, withFallback(t, 2))
 	f.expect(t, "OVER_LIMIT: OK 4, OVER_LIMIT 0", descriptor("local=x"), descriptor("deny=x"))

@@ -3,7 +3,7 @@
 //
 // A request is decoded, each of its descriptors is matched to a rule, and the limits of
 // all those rules are one question to the store, all or nothing: a request that one of
-// them refuses is charged to none. With Options.Compat it is as in envoyproxy/ratelimit:
+// them denies is charged to none. With Options.Compat it is as in envoyproxy/ratelimit:
 // each descriptor is charged by itself, whatever becomes of the others.
 package rls
 
