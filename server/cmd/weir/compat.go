@@ -50,6 +50,11 @@ func serveCompat(ctx context.Context, out io.Writer, lookup func(string) (string
 		log.Warn("a setting has no effect", "setting", n.Name, "why", n.Why)
 	}
 	opts := compatOptions(&set)
+	if text, ok := lookup("WEIR_INSTANCES"); ok {
+		if err := opts.instances.Set(text); err != nil {
+			return fmt.Errorf("WEIR_INSTANCES: %w", err)
+		}
+	}
 	opts.adminTokenFile, _ = lookup(tokenFileVariable)
 	opts.datadogTags = datadogTags(lookup)
 	return serve(ctx, opts, log)

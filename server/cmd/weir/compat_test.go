@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,6 +16,8 @@ import (
 	"time"
 
 	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	common "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -386,6 +389,34 @@ func TestCompatNamesTheSettingOfAnAddressThatIsTaken(t *testing.T) {
 		if _, err := newServer(opts, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains("\n"+err.Error(), tt.want) {
 			t.Errorf("%s=%s: got %v, want an error that begins with %q", tt.setting, tt.value, err, tt.want)
 		}
+	}
+}
+
+func TestCompatIsToldTheNumberOfInstancesByItsEnvironment(t *testing.T) {
+	t.Parallel()
+	const rules = "domain: lab\ndescriptors:\n- key: a\n  on_store_error: local\n  rate_limit: {unit: hour, requests_per_unit: 4}\n"
+	p := startProgram(t, "ratelimit", "LOG_LEVEL=info", "USE_STATSD=false", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=127.0.0.1:1", "RUNTIME_ROOT="+runtimeOf(t, rules), "WEIR_INSTANCES=2")
+	conn, err := grpc.NewClient(p.addresses["grpc"], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	var got []string
+	for range 3 {
+		answer, err := pb.NewRateLimitServiceClient(conn).ShouldRateLimit(t.Context(), labRequest("a", "x"))
+		if err != nil {
+			t.Fatalf("%v\n%s", err, p.log)
+		}
+		got = append(got, answer.GetOverallCode().String())
+	}
+	if want := []string{"OK", "OK", "OVER_LIMIT"}; !slices.Equal(got, want) {
+		t.Errorf("without Redis, and one of two: got %v, want %v", got, want)
+	}
+	environment := map[string]string{"WEIR_INSTANCES": "0", "USE_STATSD": "false"}
+	lookup := func(name string) (string, bool) { v, ok := environment[name]; return v, ok }
+	if err := serveCompat(t.Context(), io.Discard, lookup); err == nil || !strings.HasPrefix(err.Error(), "WEIR_INSTANCES: ") {
+		t.Errorf("got %v, want an error about WEIR_INSTANCES", err)
 	}
 }
 

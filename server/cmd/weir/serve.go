@@ -95,8 +95,8 @@ does.
 
 With --compat, or started under the name ratelimit, weir behaves as envoyproxy/ratelimit:
 that service's environment (PORT, REDIS_URL, RUNTIME_ROOT and so on) says everything, with
-its defaults, and no flag but --compat counts. Without it that environment is not read.
-docs/migrate.md has the differences.
+its defaults, and no flag but --compat counts; WEIR_INSTANCES and WEIR_ADMIN_TOKEN_FILE do.
+Without it that environment is not read. docs/migrate.md has the differences.
 
 Changed files are read again by themselves, and at SIGHUP. Rules with faults are logged and
 leave those before in force (docs/reload.md).
