@@ -228,7 +228,7 @@ func TestLimitsOfASecondAreCountedOnTheirOwnServer(t *testing.T) {
 		t.Errorf("without the server of seconds: got %+v, want a Cause for the second alone", decisions)
 	}
 	if nodes := c.Nodes(); len(nodes) != 2 || nodes[0].Addr != main.Addr || nodes[1].Addr != other.Addr {
-		t.Errorf("got nodes %+v", nodes)
+		t.Errorf("got nodes %+v, want %s and %s", nodes, main.Addr, other.Addr)
 	}
 }
 
@@ -303,7 +303,7 @@ func TestTheLocalCacheIsBoundedAndForgetsWhatEndsFirst(t *testing.T) {
 	}
 	s.clear()
 	if st := c.LocalCache(); st.Entries != 0 {
-		t.Errorf("after clear: got %+v", st)
+		t.Errorf("after clear: got %+v, want no entries", st)
 	}
 }
 

@@ -212,7 +212,7 @@ func TestExplainAsksNoStore(t *testing.T) {
 		t.Errorf("got %d and %s, want the rule without a state", code, answer)
 	}
 	if h.Get("Content-Type") != "application/json" || h.Get("X-Content-Type-Options") != "nosniff" || h.Get("Cache-Control") != "no-store" {
-		t.Errorf("got the headers %v", h)
+		t.Errorf("got the headers %v, want JSON that is neither sniffed nor stored", h)
 	}
 	p, err := l.client(t, "").Peek(t.Context(), ask("user", "alice"))
 	if err != nil || p.Rule == nil || !strings.Contains(p.Rule.Limits[0].State.Error, errGone.Error()) {
@@ -307,7 +307,7 @@ func TestRulesAreListedWithTheirStateByGET(t *testing.T) {
 		t.Errorf("user: got %+v, want 3 allowed, 2 denied, and 1 that the candidate would deny", user)
 	}
 	if !vip.Unlimited || len(vip.Limits) != 0 || !tenant.Shadow || tenant.Limits[0].OnStoreError != "allow" || tenant.Limits[1].Algorithm != "gcra" {
-		t.Errorf("got %+v and %+v", vip, tenant)
+		t.Errorf("got %+v and %+v, want one unlimited, and one in shadow whose first limit allows and whose second is by gcra", vip, tenant)
 	}
 }
 

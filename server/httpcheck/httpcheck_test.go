@@ -123,8 +123,8 @@ func TestChecksAreAnsweredWithTheLimitsInHeaders(t *testing.T) {
 		if limit := told("RateLimit"); !sameButSeconds(limit, want.limit) {
 			t.Errorf("request %d: got RateLimit: %s, want %s", i, limit, want.limit)
 		}
-		if policy := told("RateLimit-Policy"); policy != `"each client";q=2;w=31536000` {
-			t.Errorf("request %d: got RateLimit-Policy: %s", i, policy)
+		if policy, want := told("RateLimit-Policy"), `"each client";q=2;w=31536000`; policy != want {
+			t.Errorf("request %d: got RateLimit-Policy: %s, want %s", i, policy, want)
 		}
 		if retries := got.Get("Retry-After"); (retries == "") != (want.retries == "") {
 			t.Errorf("request %d: got Retry-After: %q, want %q", i, retries, want.retries)

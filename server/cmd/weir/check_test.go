@@ -168,7 +168,7 @@ func TestTheExampleConfigurationHasNeitherFaultsNorWarnings(t *testing.T) {
 		t.Fatal(err)
 	}
 	if out, errs, err := check(t, string(text)); err != nil || errs != "" || out == "" {
-		t.Errorf("got %v, %q and the output %q", err, errs, out)
+		t.Errorf("got %v, %q and the output %q, want the rules alone", err, errs, out)
 	}
 }
 
@@ -204,7 +204,7 @@ descriptors:
 	out, _, err := check(t, text, "--json")
 	var report checkReport
 	if err != nil || json.Unmarshal([]byte(out), &report) != nil || len(report.Rules) != 5 {
-		t.Fatalf("got %v and %s", err, out)
+		t.Fatalf("got %v and %s, want 5 rules", err, out)
 	}
 	for _, r := range report.Rules {
 		if want := r.Rule == "a"; r.SharedInCompat != want {
@@ -245,5 +245,12 @@ func TestCheckReadsSeveralFilesOfADomainWithMergeDomains(t *testing.T) {
 	out, errs, err := check(t, text, second, "--merge-domains")
 	if err != nil || errs != "" || strings.Count(out, "1 per day") != 2 {
 		t.Errorf("with --merge-domains: got %v, %s and %s, want two rules", err, errs, out)
+	}
+}
+
+func TestCheckWithoutAFileSaysWhatToWrite(t *testing.T) {
+	t.Parallel()
+	if out, status := commandStatus(t, "check"); status != 1 || !strings.Contains(out, "name one or more files") {
+		t.Errorf("status %d and %q, want 1 and what to name", status, out)
 	}
 }

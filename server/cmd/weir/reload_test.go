@@ -234,7 +234,7 @@ func TestTheURLOfAManagementServerSaysHowToReachIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := (xds.TLS{CA: "a.pem", Cert: "c.pem", Key: "k.pem", Name: "s"}); target != "xds.example:18001" || opts.NodeID != "n" || opts.TLS == nil || *opts.TLS != want {
-		t.Errorf("got %q, node %q and TLS %+v", target, opts.NodeID, opts.TLS)
+		t.Errorf("got %q, node %q and TLS %+v, want xds.example:18001, n and %+v", target, opts.NodeID, opts.TLS, want)
 	}
 	if _, opts, err := parseXDSURL("grpc://[::1]:18000"); err != nil || opts.TLS != nil {
 		t.Errorf("without TLS: got %+v, %v", opts.TLS, err)
@@ -276,7 +276,7 @@ func FuzzXDSURL(f *testing.F) {
 			t.Errorf("%q: got the target %q, want HOST:PORT", text, target)
 		}
 		if secure := strings.HasPrefix(strings.ToLower(text), "grpcs:"); secure != (opts.TLS != nil) {
-			t.Errorf("%q: got TLS %+v", text, opts.TLS)
+			t.Errorf("%q: got TLS %+v, want it where the URL begins with grpcs:", text, opts.TLS)
 		}
 	})
 }

@@ -209,7 +209,7 @@ func TestInCompatResetDeletesTheOriginalsCounters(t *testing.T) {
 		t.Fatalf("got %s, want OVER_LIMIT", got)
 	}
 	if out, err := runCommand(t, "reset", "--server", "http://"+s.debug.Addr().String(), "--admin-token-file", opts.adminTokenFile, "lab", "user=a"); err != nil || !strings.Contains(out, "the rule user") {
-		t.Fatalf("got %v and %q", err, out)
+		t.Fatalf("got %v and %q, want the name of the rule", err, out)
 	}
 	keys, _ := redis.Do("KEYS", "*").([]any)
 	if len(keys) != 1 || !strings.HasPrefix(keys[0].(string), "lab_user_b_") {

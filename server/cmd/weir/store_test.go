@@ -50,7 +50,7 @@ func TestStoreURLSetsEveryOption(t *testing.T) {
 	}
 	if opts.Master != "main" || opts.DB != 3 || opts.SentinelUsername != "s" || opts.SentinelPassword != "t" || opts.Cluster ||
 		opts.TLS == nil || opts.TLS.ServerName != "n" || !opts.RESP2 || opts.ClientName != "c" || opts.Budget != 20*time.Millisecond {
-		t.Errorf("got %+v", opts)
+		t.Errorf("got %+v (TLS %+v), want what each parameter says", opts, opts.TLS)
 	}
 	if u, err = parseStoreURL("memory:?max_keys=1000"); err != nil {
 		t.Fatal(err)

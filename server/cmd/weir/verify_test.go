@@ -86,7 +86,7 @@ func TestVerifyRefusesWhatHoldsNoCases(t *testing.T) {
 		}
 	}
 	if _, errs, err := run(t, "verify"); err == nil || !strings.Contains(errs, "name one or more JSON files of cases") {
-		t.Errorf("got %q", errs)
+		t.Errorf("without a file: got %q, want an error that says what to name", errs)
 	}
 }
 

@@ -42,12 +42,12 @@ func TestXRateLimitHeadersAndRetryAfterSayWhatTheServiceSaid(t *testing.T) {
 			}
 			reset := seconds(t, r.header, resetHeader)
 			if denied := r.status == 429; !denied && r.header.Get(retryHeader) != "" {
-				t.Errorf("request %d was allowed, with Retry-After %q", i, r.header.Get(retryHeader))
+				t.Errorf("request %d, which passed: got Retry-After %q, want none", i, r.header.Get(retryHeader))
 			} else if denied && seconds(t, r.header, retryHeader) != reset {
 				t.Errorf("request %d: Retry-After %q, want the reset %d", i, r.header.Get(retryHeader), reset)
 			}
 			if got := r.header.Get("X-Envoy-Ratelimited"); (got == "true") != (r.status == 429) {
-				t.Errorf("request %d: status %d with x-envoy-ratelimited %q", i, r.status, got)
+				t.Errorf("request %d: status %d: got x-envoy-ratelimited %q, want true with 429 alone", i, r.status, got)
 			}
 		}
 	})
