@@ -28,18 +28,24 @@ type guarded struct {
 	net.Conn
 	sent, received frames
 	owed           atomic.Int64 // questions without an answer yet
-	free           atomic.Bool  // the client has subscribed: a Sentinel may speak unasked
+	order          *order       // in place of it where Sentinels may speak unasked, else nil
 }
 
 // Write notes the questions before they leave.
 func (g *guarded) Write(b []byte) (int, error) {
-	if bytes.Contains(b, []byte("SUBSCRIBE\r\n")) { // no key or argument of ours ends so
-		g.free.Store(true)
-	}
-	if err := g.sent.read(b, func(bool) error { g.owed.Add(1); return nil }); err != nil {
+	if err := g.sent.read(b, g.asked); err != nil {
 		return 0, err
 	}
 	return g.Conn.Write(b)
+}
+
+func (g *guarded) asked(bool) error {
+	if g.order != nil {
+		g.order.asked(&g.sent)
+	} else {
+		g.owed.Add(1)
+	}
+	return nil
 }
 
 // Read gives only answers that have been checked.
@@ -54,7 +60,8 @@ func (g *guarded) Read(b []byte) (int, error) {
 
 func (g *guarded) answered(push bool) error {
 	switch {
-	case g.free.Load():
+	case g.order != nil:
+		return g.order.answered(&g.received)
 	case push:
 		return fmt.Errorf("%w: it speaks unasked", errGarbage)
 	case g.owed.Add(-1) < 0:
@@ -73,13 +80,26 @@ type frames struct {
 	depth int // how many lists are open; left says how many items of each are to come
 	items int64
 	push  bool // the answer is a push
+
+	// Of the answer: its kind; if it is a list, how many items it has; and, if they are kept,
+	// its text or the texts of its first items, up to a length.
+	kind  byte
+	size  int64
+	keeps bool
+	words [3][]byte
+	at    int     // the next item's place among the words
+	word  *[]byte // that the text to come is of, or nil
 }
+
+// mostWord is how much of a text is kept.
+const mostWord = 1 << 10
 
 // read takes the next bytes, and calls done at the end of each answer.
 func (f *frames) read(b []byte, done func(push bool) error) error {
 	for len(b) > 0 {
 		if f.text > 0 {
 			n := min(f.text, int64(len(b)))
+			f.keep(b[:min(n, max(f.text-2, 0))])
 			f.text, b = f.text-n, b[n:]
 			if f.text > 0 {
 				return nil
@@ -122,14 +142,21 @@ func (f *frames) begin(line []byte, done func(bool) error) error {
 	kind, word := line[0], line[1:len(line)-2]
 	if f.depth == 0 {
 		f.items, f.push = 0, kind == '>'
+		f.kind, f.size = kind, 0
+		if f.keeps {
+			f.at, f.words = 0, [3][]byte{f.words[0][:0], f.words[1][:0], f.words[2][:0]}
+		}
 	}
+	f.next()
 	switch kind {
 	case '-':
 		if redirect(word) && bytes.Count(word, []byte(" ")) < 2 {
 			return fmt.Errorf("%w: a redirect %.40q", errGarbage, line)
 		}
+		f.keep(word)
 		return f.end(done)
 	case '+', ':', ',', '(':
+		f.keep(word)
 		return f.end(done)
 	case '_', '#':
 		if kind == '_' && len(word) == 0 || kind == '#' && len(word) == 1 {
@@ -155,6 +182,22 @@ func (f *frames) begin(line []byte, done func(bool) error) error {
 	return fmt.Errorf("%w: a value that begins %.40q", errGarbage, line)
 }
 
+// next makes the value that begins the next of the words, if it is one to keep.
+func (f *frames) next() {
+	f.word = nil
+	if f.keeps && f.depth < 2 && f.at < len(f.words) {
+		f.word = &f.words[f.at]
+		f.at++
+	}
+}
+
+// keep keeps a piece of a text.
+func (f *frames) keep(piece []byte) {
+	if f.word != nil {
+		*f.word = append(*f.word, piece[:min(len(piece), mostWord-len(*f.word))]...)
+	}
+}
+
 // redirect reports whether the client takes an error for one that names a slot and an
 // address. It looks for these without asking whether they are there.
 func redirect(text []byte) bool {
@@ -163,6 +206,10 @@ func redirect(text []byte) bool {
 
 // open begins a list of n items.
 func (f *frames) open(n int64, done func(bool) error) error {
+	if f.depth == 0 {
+		f.size, f.at = n, 0
+	}
+	f.word = nil
 	if n == 0 {
 		return f.end(done)
 	}
@@ -222,6 +269,10 @@ func guard(opt *rueidis.ClientOption) {
 		if opt.AlwaysRESP2 {
 			conn = &silent{Conn: conn}
 		}
-		return &guarded{Conn: conn}, nil
+		g := &guarded{Conn: conn}
+		if opt.Sentinel.MasterSet != "" {
+			g.order, g.sent.keeps, g.received.keeps = &order{}, true, true
+		}
+		return g, nil
 	}
 }

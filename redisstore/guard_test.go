@@ -156,7 +156,7 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte("%2\r\n+a\r\n*0\r\n+b\r\n$-1\r\n>1\r\n+c\r\n$3\r\na\nb\r\n"), 5)
 	f.Fuzz(func(t *testing.T, stream []byte, cut int) {
 		read := func(step int) (pushes, replies int, err error) {
-			var fr frames
+			fr := frames{keeps: true}
 			done := func(push bool) error {
 				if push {
 					pushes++
