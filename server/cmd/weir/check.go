@@ -38,8 +38,10 @@ With --upstream the verdict is that of envoyproxy/ratelimit: weir's own keys are
 a YAML key written twice or a second document, of which that service silently loses one, is
 a warning.`,
 		Example: "  weir check examples/quickstart/ratelimit.yaml\n  weir check --upstream --merge-domains --json /etc/ratelimit/config",
-		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return errors.New("no rules: name one or more files, or directories of files")
+			}
 			if text, ok := os.LookupEnv("WEIR_INSTANCES"); ok && n == 0 {
 				if err := n.Set(text); err != nil {
 					return fmt.Errorf("WEIR_INSTANCES: %w", err)
