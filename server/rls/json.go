@@ -29,7 +29,7 @@ func (s *Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	var message pb.RateLimitRequest
 	if err := protojson.Unmarshal(body, &message); err != nil {
-		s.refuse(w, r, fmt.Errorf("the body is no RateLimitRequest in protobuf's JSON: %.200s", err.Error()))
+		s.refuse(w, r, fmt.Errorf("%w: %.200s", errNotJSON, err.Error()))
 		return
 	}
 	request, err := fromMessage(&message)
@@ -78,10 +78,17 @@ func objects(json []byte) (n int) {
 	return n
 }
 
-// refuse answers a body that is not even a request.
+var errNotJSON = errors.New("the body is no RateLimitRequest in protobuf's JSON")
+
+// refuse answers a body that is not even a request. What is wrong with its JSON is for its
+// sender alone: it quotes the body, and no value of a client's belongs in the log.
 func (s *Service) refuse(w http.ResponseWriter, r *http.Request, cause error) {
 	err := fmt.Errorf("%w: %w", ErrInvalid, cause)
-	s.noteFailure(r.Context(), err)
+	if errors.Is(cause, errNotJSON) {
+		s.noteFailure(r.Context(), fmt.Errorf("%w: %w", ErrInvalid, errNotJSON))
+	} else {
+		s.noteFailure(r.Context(), err)
+	}
 	code := http.StatusBadRequest
 	if _, ok := errors.AsType[*http.MaxBytesError](cause); ok && s.opts.Compat == nil {
 		code = http.StatusRequestEntityTooLarge

@@ -1,10 +1,12 @@
 package rls
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -532,6 +534,23 @@ func TestBadJSONGets400(t *testing.T) {
 		if code, text := f.post(t, tt.body); code != tt.code || len(text) > 500 {
 			t.Errorf("%.60q: %d %.200q, want %d and a short reason", tt.body, code, text, tt.code)
 		}
+	}
+}
+
+func TestTheLogQuotesNothingOfABodyThatIsNoRequest(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	service, err := New(inMemory(t), Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	service.ServeHTTP(answer, httptest.NewRequest("POST", "/json", strings.NewReader(`{"domain": 4929123123456}`)))
+	if answer.Code != 400 || !strings.Contains(answer.Body.String(), "4929123123456") {
+		t.Errorf("got %d %q, want 400 and what is wrong", answer.Code, answer.Body)
+	}
+	if !strings.Contains(log.String(), errNotJSON.Error()) || strings.Contains(log.String(), "4929123123456") {
+		t.Errorf("got the log %q, want that it is no request, without the value", log.String())
 	}
 }
 
