@@ -2,6 +2,7 @@ package rls
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"time"
 
@@ -90,8 +91,27 @@ func (s *Service) giveBack(ctx context.Context, c *charge) (weir.Decision, error
 	ask := weir.Ask{Name: c.limiter.Name(), Key: c.key, Limit: c.limiter.Limit(), Cost: c.cost}
 	d, err := s.opts.Compat.Counters.GiveBack(ctx, ask)
 	s.metrics.commands.Observe(time.Since(start).Seconds())
-	if err != nil {
-		s.backing.counters.note(ctx, err)
+	if err == nil {
+		return d, nil
 	}
-	return d, err
+	s.backing.counters.note(ctx, err)
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return d, err
+	}
+	return c.limit.refundWithout(err)
+}
+
+// refundWithout answers a refund that the store has not taken as the limit says for all that
+// the store cannot decide, or with the error, as the original does, where it says nothing. A
+// share of the limit has none of its units to take back.
+func (l *limit) refundWithout(cause error) (weir.Decision, error) {
+	switch {
+	case l.shadow:
+		return weir.Decision{Allowed: true, Shadow: true, Cause: cause}, nil
+	case l.onStoreError == rules.Unsaid:
+		return weir.Decision{}, cause
+	case l.onStoreError == rules.Deny:
+		return weir.Decision{RetryAfter: time.Second, Source: weir.FromPolicy, Cause: cause}, nil
+	}
+	return weir.Decision{Allowed: true, Source: weir.FromPolicy, Cause: cause}, nil
 }

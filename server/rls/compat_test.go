@@ -33,6 +33,7 @@ descriptors:
   - {key: none, rate_limit: {unit: hour, requests_per_unit: 0}}
   - {key: smooth, rate_limit: {unit: hour, requests_per_unit: 3, algorithm: gcra}}
   - {key: allow, on_store_error: allow, rate_limit: {unit: hour, requests_per_unit: 3}}
+  - {key: deny, on_store_error: deny, rate_limit: {unit: hour, requests_per_unit: 3}}
   - key: several
     limits: [{unit: minute, requests_per_unit: 3}, {unit: hour, requests_per_unit: 3}]
 `
@@ -217,6 +218,26 @@ func (lostCounters) Take(context.Context, weir.Ask) (weir.Decision, error) {
 }
 
 func (lostCounters) TakeAll(context.Context, []weir.Ask, []weir.Decision) error { return errLost }
+
+func (lostCounters) GiveBack(context.Context, weir.Ask) (weir.Decision, error) {
+	return weir.Decision{}, errLost
+}
+
+func TestCompatRefundsAsTheRuleSaysWhileTheStoreIsAway(t *testing.T) {
+	t.Parallel()
+	f := startWith(t, inMemory(t), original, Options{Budget: time.Second, Compat: &Compat{Counters: lostCounters{counters(t)}}})
+	refund := func(entry string) *common.RateLimitDescriptor {
+		d := descriptor(entry)
+		d.IsNegativeHits = true
+		return d
+	}
+	f.expect(t, "OK: OK -", refund("allow=a"))
+	f.expect(t, "OVER_LIMIT: OVER_LIMIT 0", refund("deny=a"))
+	f.expect(t, "OK: OK 0", refund("trial=a"))
+	if _, err := f.client.ShouldRateLimit(t.Context(), oneDescriptor(refund("user=a"))); status.Code(err) != codes.Unknown {
+		t.Errorf("where the rule says nothing: got %v, want Unknown", err)
+	}
+}
 
 func TestCompatAnswersJSONOfAnyMethod(t *testing.T) {
 	t.Parallel()

@@ -200,11 +200,11 @@ func (q *question) answer() *Answer {
 		c := &q.charges[p.first+n]
 		*status = statusOf(&mine[n], c.limit)
 		status.OverLimit = p.over
+		cost := c.cost
 		if p.refund {
-			p.rule.series.count(allowed)
-		} else {
-			p.rule.series.count(outcomeOf(&mine[n], c.cost))
+			cost = 0 // it takes nothing, and is not held back for that
 		}
+		p.rule.series.count(outcomeOf(&mine[n], cost))
 		q.count(i, &mine[n], c.limit)
 		for _, d := range mine {
 			a.Delay = max(a.Delay, d.Delay)

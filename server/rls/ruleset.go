@@ -48,6 +48,8 @@ type limit struct {
 	policy  policy
 	near    int64 // hits above it are near the limit
 
+	onStoreError rules.Policy
+
 	candidate *candidate // nil: none
 }
 
@@ -123,6 +125,8 @@ func (rs *ruleset) makeLimit(r *rule, l *rules.Limit) (limit, error) {
 		joint:  r.joint,
 		policy: policyOf(l),
 		near:   nearThreshold(l.Capacity(), rs.service.opts.NearLimitRatio),
+
+		onStoreError: l.OnStoreError,
 	}
 	var err error
 	opts := weir.Options{Shadow: r.Shadow, Alone: b.alone}
