@@ -34,9 +34,9 @@ How many instances of the service share the limits is what --instances says, or
 WEIR_INSTANCES, or the files. It decides what each serves while the store is away, and how
 much more than a limit they may let pass where it has a lease.
 
-With --upstream the verdict is that of envoyproxy/ratelimit: weir's own keys are faults, and
-a YAML key written twice or a second document, of which that service silently loses one, is
-a warning.`,
+With --upstream the verdict is that of envoyproxy/ratelimit: each file of a directory counts,
+whatever its name; weir's own keys are faults; and a YAML key written twice or a second
+document, of which that service silently loses one, is a warning.`,
 		Example: "  weir check examples/quickstart/ratelimit.yaml\n  weir check --upstream --merge-domains --json /etc/ratelimit/config",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -47,7 +47,8 @@ a warning.`,
 					return fmt.Errorf("WEIR_INSTANCES: %w", err)
 				}
 			}
-			files, err := source.Read(args...)
+			// The original, and so compat, reads each file of a directory, whatever its name.
+			files, err := source.New(source.Options{AnyName: opts.Upstream}, args...).Read()
 			if err != nil {
 				return err
 			}

@@ -254,3 +254,19 @@ func TestCheckWithoutAFileSaysWhatToWrite(t *testing.T) {
 		t.Errorf("status %d and %q, want 1 and what to name", status, out)
 	}
 }
+
+func TestCheckUpstreamReadsEachFileAsTheOriginalDoes(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, text := range map[string]string{"limits.yaml": "domain: a\n", "limits": "domain: a\n", ".hidden": "domain: a\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if out, status := commandStatus(t, "check", dir); status != 0 {
+		t.Errorf("check: status %d, want 0 of one file\n%s", status, out)
+	}
+	if out, status := commandStatus(t, "check", "--upstream", dir); status != 1 || !strings.Contains(out, `limits.yaml:1:9: domain "a" is in`) {
+		t.Errorf("check --upstream: status %d, want 1 and that the domain is there twice\n%s", status, out)
+	}
+}
