@@ -423,8 +423,9 @@ func (h *hit) count() (int64, error) {
 }
 
 // giveBack takes ARGV[1] off the counter KEYS[1], but no more than there is, and sets the
-// TTL to ARGV[2] seconds. It returns the counter and what came back. It checks before it
-// writes: DECRBY refuses what is no number.
+// TTL to ARGV[2] seconds. It returns the counter, or 2^53 for more than that, and what came
+// back: Lua's numbers are exact up to there, and 2^63-1, which the original can count up to,
+// would be returned below 0. It checks before it writes: DECRBY refuses what is no number.
 var giveBack = newScript(`if redis.call('EXISTS', KEYS[1]) == 0 then return {0, 0} end
 local left, back = redis.call('DECRBY', KEYS[1], ARGV[1]), tonumber(ARGV[1])
 if left < 0 then
@@ -432,7 +433,7 @@ if left < 0 then
   redis.call('SET', KEYS[1], 0)
 end
 redis.call('EXPIRE', KEYS[1], ARGV[2])
-return {left, back}`)
+return {math.min(left, 9007199254740992), back}`)
 
 // subtract takes a hit's cost off its counter.
 func (c *Counters) subtract(ctx context.Context, h *hit) (count, back int64, err error) {

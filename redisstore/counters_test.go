@@ -208,6 +208,28 @@ func TestWhatCannotBeCountedIsThatAsksFaultAlone(t *testing.T) {
 	}
 }
 
+// The original can count up to 2^63-1, which as a number of Lua is 2^63.
+func TestGivingBackToACounterThatIsFullIsAnswered(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t, redistest.Redis7)
+	c := openCounters(t, CountersOptions{Options: Options{Addrs: []string{s.Addr}}})
+	ask := countercases.AskOf(countercases.Fresh(), 2, 360*24*time.Hour, 5)
+	if _, err := c.Take(ctx, ask); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := ask.Key.Text()
+	const window = 360 * 24 * 60 * 60
+	key := fmt.Sprintf("%s%d", text, time.Now().Unix()/window*window)
+	s.Do("SET", key, strconv.FormatInt(math.MaxInt64, 10))
+	d, err := c.GiveBack(ctx, ask)
+	if err != nil || !d.Allowed || d.Remaining != 0 {
+		t.Errorf("got %+v, %v; want it allowed, and nothing left", d, err)
+	}
+	if got, want := s.Do("GET", key), strconv.FormatInt(math.MaxInt64-5, 10); got != want {
+		t.Errorf("the counter is %v, want %v", got, want)
+	}
+}
+
 func TestLimitsOfASecondAreCountedOnTheirOwnServer(t *testing.T) {
 	t.Parallel()
 	main, other := redistest.Start(t, redistest.Redis7, redistest.Options{}), redistest.Start(t, redistest.Redis7, redistest.Options{})
