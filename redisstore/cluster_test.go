@@ -127,6 +127,49 @@ func TestDenialInOneSlotGivesBackInTheOthers(t *testing.T) {
 	}
 }
 
+// A slot has moved, which the client has not heard of, and is on the move again: the old
+// owner says MOVED, the next one ASK.
+func TestSlotOnTheMoveAgainIsFollowedByWhoMissedItsLastMove(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.Redis7, 3, 0)
+	limit := weir.PerHour(1_000_000).By(weir.FixedWindow)
+	ask := askOf("old", "again", limit, 1)
+	key := stateKey(ask.Key, ask.Name, kindOf(limit))
+	slot := c.Slot(key)
+	for _, moved := range []bool{true, false} { // the key that is asked for, to the third node
+		s := open(t, Options{Addrs: c.Addrs(), Cluster: true, Budget: patient})
+		var beside []weir.Ask
+		for n := range 100 {
+			beside = append(beside, askOf("beside", fmt.Sprint(n), limit, 1))
+		}
+		eventually(t, func() error { // the map is known, and every node reached
+			known := len(s.Nodes())
+			if err := firstCause(s, beside); err != nil || known == 3 {
+				return err
+			}
+			return fmt.Errorf("%d nodes are known, want 3", known)
+		})
+		used := 1_000_000 - take(t, s, askOf("old", "again", limit, 0)).Remaining
+		from := c.Owner(slot)
+		next, third := (from+1)%3, (from+2)%3
+		take(t, s, ask)
+		c.MoveSlot(slot, next)
+		c.OpenSlot(slot, third)
+		if moved {
+			c.MoveKeys(slot, third, key)
+		}
+		if d := take(t, s, ask); 1_000_000-d.Remaining != used+2 {
+			t.Errorf("moved %v: got %d units used, want %d", moved, 1_000_000-d.Remaining, used+2)
+		}
+		// One that asks again until it has heard of the move is told more often.
+		var told int
+		if fmt.Sscanf(c.Node(from).Info("errorstats", "errorstat_MOVED"), "count=%d", &told); told < 1 || told > 4 {
+			t.Errorf("moved %v: the old owner said %d times that the slot has moved, want 1 to 4", moved, told)
+		}
+		c.CloseSlot(slot, third)
+	}
+}
+
 // slowRefunds is a connection that keeps refunds back until it is let go.
 type slowRefunds struct {
 	net.Conn
