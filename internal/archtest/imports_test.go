@@ -64,6 +64,7 @@ var mayImport = map[string][]string{
 	"server/internal/envoytest":   {},
 	"server/internal/gatewaytest": {},
 	"server/internal/reference":   {},
+	"server/internal/testca":      {},
 
 	"bench/...": {everything},
 }

@@ -2,17 +2,12 @@ package xds
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"math"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -32,6 +27,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"weir.dev/weir/server/internal/testca"
 	"weir.dev/weir/server/rules"
 )
 
@@ -288,79 +284,51 @@ func TestTheServerMayComeLateAndGoAndComeAgain(t *testing.T) {
 	c.tells(t, "d") // and c was not told of again
 }
 
-// authority makes certificates.
+// authority keeps what it has signed in a folder.
 type authority struct {
+	*testca.Authority
 	t      *testing.T
 	folder string
-	cert   *x509.Certificate
-	key    *ecdsa.PrivateKey
+	file   string // its own certificate
 }
 
-func newAuthority(t *testing.T, name string) *authority {
-	a := &authority{t: t, folder: t.TempDir()}
-	a.key, a.cert = a.make(&x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}, name)
+func newAuthority(t *testing.T) *authority {
+	a := &authority{Authority: testca.New(t), t: t, folder: t.TempDir()}
+	a.file = a.write("authority", a.PEM)
 	return a
 }
 
-func (a *authority) path(name string) string { return filepath.Join(a.folder, name+".pem") }
-
-// make writes a certificate and its key, both in one file.
-func (a *authority) make(template *x509.Certificate, name string) (*ecdsa.PrivateKey, *x509.Certificate) {
-	a.t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
+func (a *authority) write(name string, text []byte) string {
+	file := filepath.Join(a.folder, name+".pem")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
 		a.t.Fatal(err)
 	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := a.cert, a.key
-	if parent == nil {
-		parent, signer = template, key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	both := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})...)
-	if err := os.WriteFile(a.path(name), both, 0o600); err != nil {
-		a.t.Fatal(err)
-	}
-	return key, cert
+	return file
 }
 
-// leaf makes a certificate of a server or client with a name, and returns its file.
+// leaf makes a certificate of a server or client with a name, and returns the file of it and
+// its key.
 func (a *authority) leaf(name string) string {
-	a.make(&x509.Certificate{
+	cert, key := a.Sign(a.t, &x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, name)
-	return a.path(name)
+	})
+	return a.write(name, append(cert, key...))
 }
 
 // config returns how a server called xds.example speaks TLS with clients of the authority.
 func (a *authority) config(auth tls.ClientAuthType) *tls.Config {
-	pair, err := tls.LoadX509KeyPair(a.leaf("xds.example"), a.path("xds.example"))
+	file := a.leaf("xds.example")
+	pair, err := tls.LoadX509KeyPair(file, file)
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	clients := x509.NewCertPool()
-	clients.AddCert(a.cert)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: auth}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.Pool, ClientAuth: auth}
 }
 
 func TestServerAndClientKnowEachOtherByTheirCertificates(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
+	ca, stranger := newAuthority(t), newAuthority(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -373,13 +341,13 @@ func TestServerAndClientKnowEachOtherByTheirCertificates(t *testing.T) {
 		tls  *TLS
 		ok   bool
 	}{
-		{"all as it should be", &TLS{CA: ca.path("ca"), Cert: mine, Key: mine, Name: "xds.example"}, true},
+		{"all as it should be", &TLS{CA: ca.file, Cert: mine, Key: mine, Name: "xds.example"}, true},
 		{"without TLS", nil, false},
-		{"without a certificate", &TLS{CA: ca.path("ca"), Name: "xds.example"}, false},
-		{"with a certificate of another authority", &TLS{CA: ca.path("ca"), Cert: theirs, Key: theirs, Name: "xds.example"}, false},
-		{"to a server of another authority", &TLS{CA: stranger.path("stranger"), Cert: mine, Key: mine, Name: "xds.example"}, false},
-		{"to a server of another name", &TLS{CA: ca.path("ca"), Cert: mine, Key: mine, Name: "other.example"}, false},
-		{"to a server whose name is not the host's", &TLS{CA: ca.path("ca"), Cert: mine, Key: mine}, false},
+		{"without a certificate", &TLS{CA: ca.file, Name: "xds.example"}, false},
+		{"with a certificate of another authority", &TLS{CA: ca.file, Cert: theirs, Key: theirs, Name: "xds.example"}, false},
+		{"to a server of another authority", &TLS{CA: stranger.file, Cert: mine, Key: mine, Name: "xds.example"}, false},
+		{"to a server of another name", &TLS{CA: ca.file, Cert: mine, Key: mine, Name: "other.example"}, false},
+		{"to a server whose name is not the host's", &TLS{CA: ca.file, Cert: mine, Key: mine}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			opts := quick
@@ -406,7 +374,7 @@ func TestServerAndClientKnowEachOtherByTheirCertificates(t *testing.T) {
 
 func TestTheClientsCertificateIsReadForEachConnection(t *testing.T) {
 	t.Parallel()
-	ca, stranger := newAuthority(t, "ca"), newAuthority(t, "stranger")
+	ca, stranger := newAuthority(t), newAuthority(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -424,7 +392,7 @@ func TestTheClientsCertificateIsReadForEachConnection(t *testing.T) {
 	s.set(t, "1", domain("a"))
 	mine := stranger.leaf("weir")
 	opts := quick
-	opts.TLS = &TLS{CA: ca.path("ca"), Cert: mine, Key: mine, Name: "xds.example"}
+	opts.TLS = &TLS{CA: ca.file, Cert: mine, Key: mine, Name: "xds.example"}
 	c := run(t, listener.Addr().String(), opts)
 	next(t, refused, "a connection")
 	if err := os.Rename(ca.leaf("weir"), mine); err != nil {

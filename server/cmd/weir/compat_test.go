@@ -24,6 +24,7 @@ import (
 
 	"weir.dev/weir/internal/redistest"
 	"weir.dev/weir/redisstore"
+	"weir.dev/weir/server/internal/testca"
 	"weir.dev/weir/server/settings"
 )
 
@@ -273,7 +274,7 @@ func TestTheOtherNameOfACertificateIsRefusedAndSoIsAnotherAuthority(t *testing.T
 	t.Parallel()
 	locked := redistest.Start(t, redistest.Redis7, redistest.Options{TLS: true})
 	dir := t.TempDir()
-	newAuthority(t).issue(t, dir, "other")
+	issue(t, testca.New(t), dir, "other")
 	rules := runtimeOf(t, labRules)
 	for _, tt := range []struct{ host, ca, skip string }{
 		{"localhost", locked.CACert, "false"},

@@ -30,6 +30,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"weir.dev/weir/internal/redistest"
+	"weir.dev/weir/server/internal/testca"
 )
 
 // program is this binary as a process of its own, under another name.
@@ -127,11 +128,11 @@ func envoyGateway(redis, certs string) []string {
 func TestEnvoyGatewaysEnvironmentStartsTheProgramUnchanged(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})
-	ca, certs := newAuthority(t), t.TempDir()
-	ca.issue(t, certs, "envoy-ratelimit")
+	ca, certs := testca.New(t), t.TempDir()
+	issue(t, ca, certs, "envoy-ratelimit")
 	p := startProgram(t, "ratelimit", envoyGateway(redis.Addr, certs)...)
 
-	conn, err := grpc.NewClient(p.addresses["grpc"], grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.pool()})))
+	conn, err := grpc.NewClient(p.addresses["grpc"], grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: ca.Pool})))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,93 +1,42 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"weir.dev/weir/server/internal/testca"
 )
-
-// authority signs certificates.
-type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
-	}
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{cert, key}
-}
-
-// pool trusts the authority and no other.
-func (a *authority) pool() *x509.CertPool {
-	pool := x509.NewCertPool()
-	pool.AddCert(a.cert)
-	return pool
-}
 
 // issue writes a certificate for the loopback and a name, its key and the authority's own
 // certificate into dir, as tls.crt, tls.key and ca.crt.
-func (a *authority) issue(t *testing.T, dir, name string) tls.Certificate {
+func issue(t *testing.T, a *testca.Authority, dir, name string) tls.Certificate {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	cert, key := a.Sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for file, block := range map[string]*pem.Block{
-		"tls.crt": {Type: "CERTIFICATE", Bytes: der},
-		"tls.key": {Type: "PRIVATE KEY", Bytes: keyDER},
-		"ca.crt":  {Type: "CERTIFICATE", Bytes: a.cert.Raw},
-	} {
-		if err := os.WriteFile(filepath.Join(dir, file), pem.EncodeToMemory(block), 0o600); err != nil {
+	})
+	for file, text := range map[string][]byte{"tls.crt": cert, "tls.key": key, "ca.crt": a.PEM} {
+		if err := os.WriteFile(filepath.Join(dir, file), text, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pair
 }
 
 // filesIn names what issue has written into dir.
@@ -121,9 +70,9 @@ func checkOver(t *testing.T, l net.Listener, config *tls.Config) error {
 }
 
 // served returns the name in the certificate that a new connection is shown.
-func served(t *testing.T, l net.Listener, trust *authority) string {
+func served(t *testing.T, l net.Listener, trust *testca.Authority) string {
 	t.Helper()
-	conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: trust.pool(), NextProtos: []string{"h2"}})
+	conn, err := tls.Dial("tcp", l.Addr().String(), &tls.Config{RootCAs: trust.Pool, NextProtos: []string{"h2"}})
 	if err != nil {
 		return err.Error()
 	}
@@ -133,16 +82,16 @@ func served(t *testing.T, l net.Listener, trust *authority) string {
 
 func TestGRPCSpeaksTLSAndNothingElse(t *testing.T) {
 	t.Parallel()
-	ca, dir := newAuthority(t), t.TempDir()
-	ca.issue(t, dir, "weir")
+	ca, dir := testca.New(t), t.TempDir()
+	issue(t, ca, dir, "weir")
 	s, _ := startTLS(t, filesIn(dir))
-	if err := checkOver(t, s.grpc, &tls.Config{RootCAs: ca.pool()}); err != nil {
+	if err := checkOver(t, s.grpc, &tls.Config{RootCAs: ca.Pool}); err != nil {
 		t.Errorf("a client that trusts the authority: %v", err)
 	}
-	if err := checkOver(t, s.grpc, &tls.Config{RootCAs: newAuthority(t).pool()}); err == nil {
+	if err := checkOver(t, s.grpc, &tls.Config{RootCAs: testca.New(t).Pool}); err == nil {
 		t.Error("a client that trusts another authority is answered")
 	}
-	if err := checkOver(t, s.grpc, &tls.Config{RootCAs: ca.pool(), MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}); err == nil {
+	if err := checkOver(t, s.grpc, &tls.Config{RootCAs: ca.Pool, MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}); err == nil {
 		t.Error("a client that speaks TLS 1.1 is answered")
 	}
 	if _, err := healthpb.NewHealthClient(dial(t, s.grpc)).Check(t.Context(), &healthpb.HealthCheckRequest{}); err == nil {
@@ -152,8 +101,8 @@ func TestGRPCSpeaksTLSAndNothingElse(t *testing.T) {
 
 func TestClientsNeedACertificateOfTheAuthorityAndTheName(t *testing.T) {
 	t.Parallel()
-	ca, dir := newAuthority(t), t.TempDir()
-	ca.issue(t, dir, "weir")
+	ca, dir := testca.New(t), t.TempDir()
+	issue(t, ca, dir, "weir")
 	files := filesIn(dir)
 	files.clientCA, files.clientSAN = filepath.Join(dir, "ca.crt"), "envoy"
 	s, _ := startTLS(t, files)
@@ -162,12 +111,12 @@ func TestClientsNeedACertificateOfTheAuthorityAndTheName(t *testing.T) {
 		cert []tls.Certificate
 		ok   bool
 	}{
-		{"with the name", []tls.Certificate{ca.issue(t, t.TempDir(), "envoy")}, true},
-		{"with another name", []tls.Certificate{ca.issue(t, t.TempDir(), "other")}, false},
-		{"with the name, of another authority", []tls.Certificate{newAuthority(t).issue(t, t.TempDir(), "envoy")}, false},
+		{"with the name", []tls.Certificate{issue(t, ca, t.TempDir(), "envoy")}, true},
+		{"with another name", []tls.Certificate{issue(t, ca, t.TempDir(), "other")}, false},
+		{"with the name, of another authority", []tls.Certificate{issue(t, testca.New(t), t.TempDir(), "envoy")}, false},
 		{"without a certificate", nil, false},
 	} {
-		if err := checkOver(t, s.grpc, &tls.Config{RootCAs: ca.pool(), Certificates: tt.cert}); (err == nil) != tt.ok {
+		if err := checkOver(t, s.grpc, &tls.Config{RootCAs: ca.Pool, Certificates: tt.cert}); (err == nil) != tt.ok {
 			t.Errorf("a client %s: %v, want answered %t", tt.who, err, tt.ok)
 		}
 	}
@@ -175,15 +124,15 @@ func TestClientsNeedACertificateOfTheAuthorityAndTheName(t *testing.T) {
 
 func TestReplacedCertificatesAreServedToNewConnections(t *testing.T) {
 	t.Parallel()
-	ca, dir := newAuthority(t), t.TempDir()
-	ca.issue(t, dir, "first")
+	ca, dir := testca.New(t), t.TempDir()
+	issue(t, ca, dir, "first")
 	s, log := startTLS(t, filesIn(dir))
 	if got := served(t, s.grpc, ca); got != "first" {
 		t.Errorf("served %q, want first", got)
 	}
 	// A key that is for the next certificate, which is not there yet.
 	next := t.TempDir()
-	ca.issue(t, next, "second")
+	issue(t, ca, next, "second")
 	move := func(file string) {
 		t.Helper()
 		if err := os.Rename(filepath.Join(next, file), filepath.Join(dir, file)); err != nil {
@@ -210,7 +159,7 @@ func TestReplacedCertificatesAreServedToNewConnections(t *testing.T) {
 // each version.
 func TestASwappedLinkIsANewCertificate(t *testing.T) {
 	t.Parallel()
-	ca, mount := newAuthority(t), t.TempDir()
+	ca, mount := testca.New(t), t.TempDir()
 	link := func(target, name string) {
 		t.Helper()
 		if err := os.Symlink(target, name+".new"); err != nil {
@@ -226,7 +175,7 @@ func TestASwappedLinkIsANewCertificate(t *testing.T) {
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		ca.issue(t, dir, name)
+		issue(t, ca, dir, name)
 		link(filepath.Base(dir), filepath.Join(mount, "..data"))
 	}
 	version(1, "first")
@@ -243,8 +192,8 @@ func TestASwappedLinkIsANewCertificate(t *testing.T) {
 
 func TestTLSThatCannotWorkIsRefused(t *testing.T) {
 	t.Parallel()
-	ca, dir := newAuthority(t), t.TempDir()
-	ca.issue(t, dir, "weir")
+	ca, dir := testca.New(t), t.TempDir()
+	issue(t, ca, dir, "weir")
 	good := filesIn(dir)
 	for _, tt := range []struct {
 		files tlsFiles

@@ -1,68 +1,45 @@
 package envoytest
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
+
+	"weir.dev/weir/server/internal/testca"
 )
 
-// authority signs certificates.
+// authority keeps what it has signed in a folder.
 type authority struct {
+	*testca.Authority
 	dir  string
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
 	file string // its own certificate
 }
 
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
-	a := &authority{dir: t.TempDir()}
-	a.cert = &x509.Certificate{
-		Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	a.file, _ = a.issue(t, "authority", a.cert)
+	a := &authority{Authority: testca.New(t), dir: t.TempDir()}
+	a.file = a.write(t, "authority.pem", a.PEM)
 	return a
 }
 
-// issue writes a certificate and its key, and returns their files. The first is the
-// authority's own.
+func (a *authority) write(t *testing.T, name string, text []byte) string {
+	t.Helper()
+	file := filepath.Join(a.dir, name)
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// issue writes a certificate and its key, and returns their files.
 func (a *authority) issue(t *testing.T, name string, template *x509.Certificate) (certFile, keyFile string) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if a.key == nil {
-		a.key = key
-	}
-	template.SerialNumber = big.NewInt(time.Now().UnixNano())
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	cert, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	write := func(suffix, kind string, bytes []byte) string {
-		file := filepath.Join(a.dir, name+suffix)
-		if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return file
-	}
-	return write(".pem", "CERTIFICATE", cert), write("-key.pem", "PRIVATE KEY", secret)
+	cert, key := a.Sign(t, template)
+	return a.write(t, name+".pem", cert), a.write(t, name+"-key.pem", key)
 }
 
 // overTLS is a cluster that checks the service's certificate and shows one, if it has one.

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -89,13 +88,7 @@ func credentialsOf(t *testing.T, a *authority, certFile, keyFile string) *tls.Co
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(a.file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(text)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert}
+	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: a.Pool, ClientAuth: tls.RequireAndVerifyClientCert}
 }
 
 // The environment is the one that Envoy Gateway gives its rate limit deployment, but for
