@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -39,15 +40,19 @@ func TestSignalEndsACommandThatWaitsForAFile(t *testing.T) {
 			if err := syscall.Mkfifo(pipe, 0o600); err != nil {
 				t.Skip(err)
 			}
+			writer, err := os.OpenFile(pipe, os.O_RDWR|syscall.O_NONBLOCK, 0) // to write alone would want a reader first
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer writer.Close()
 			program := exec.CommandContext(t.Context(), os.Args[0], append(args, pipe)...)
 			program.Env = append(os.Environ(), "WEIR_TEST_AS_PROGRAM=1")
 			if err := program.Start(); err != nil {
 				t.Fatal(err)
 			}
-			writer := openedForReading(t, pipe)
-			defer writer.Close()
+			readFrom(t, writer)
 			program.Process.Signal(syscall.SIGTERM)
-			err := program.Wait()
+			err = program.Wait()
 			exit, ok := errors.AsType[*exec.ExitError](err)
 			if !ok || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGTERM {
 				t.Errorf("ended with %v, want by the signal", err)
@@ -56,14 +61,11 @@ func TestSignalEndsACommandThatWaitsForAFile(t *testing.T) {
 	}
 }
 
-// openedForReading opens a pipe for writing as soon as somebody has it for reading.
-func openedForReading(t *testing.T, pipe string) *os.File {
+// readFrom returns once somebody reads from a pipe: it writes twice what one holds.
+func readFrom(t *testing.T, pipe *os.File) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		if f, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0); err == nil {
-			return f
-		}
+	pipe.SetWriteDeadline(time.Now().Add(30 * time.Second))
+	if _, err := pipe.Write(bytes.Repeat([]byte("\n"), 128<<10)); err != nil {
+		t.Fatalf("nobody reads from the pipe: %v", err)
 	}
-	t.Fatal("nobody opened the pipe")
-	return nil
 }
