@@ -249,7 +249,7 @@ func TestRefusedRequestIsChargedToNoDescriptor(t *testing.T) {
 	}
 }
 
-func TestHitsAddend(t *testing.T) {
+func TestHitsAddendOfADescriptorGoesBeforeTheRequests(t *testing.T) {
 	t.Parallel()
 	f := startInMemory(t)
 	f.expect(t, "OK: OK 3", withHits(descriptor("user=a"), 0)) // a peek
