@@ -23,3 +23,21 @@ func (s *Store) Skewable() (skew func(mono, wall time.Duration)) {
 
 // MostKeys is how many keys the store can watch.
 func (s *Store) MostKeys() int { return len(s.shards) * s.shards[0].most }
+
+// Settle waits for the blocks that are being asked for.
+func (s *Store) Settle() {
+	for i := range s.shards {
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		var arriving []chan struct{}
+		for _, e := range sh.entries {
+			if arrived := e.blockArrived(); arrived != nil {
+				arriving = append(arriving, arrived)
+			}
+		}
+		sh.mu.Unlock()
+		for _, arrived := range arriving {
+			<-arrived
+		}
+	}
+}
