@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 
 	"weir.dev/weir/server/rules"
 )
@@ -86,7 +85,7 @@ type reader struct {
 // path reads a path, which must name some file.
 func (r *reader) path(path string) {
 	before := r.found()
-	r.either(path)
+	r.either(path, true)
 	if r.found() > before {
 		return
 	}
@@ -110,7 +109,7 @@ func (r *reader) beside(path string) {
 	}
 	for _, e := range entries {
 		if e.Name() == name || strings.HasPrefix(e.Name(), name+".") {
-			r.either(filepath.Join(parent, e.Name()))
+			r.either(filepath.Join(parent, e.Name()), false)
 		}
 	}
 	if r.found() == before {
@@ -121,8 +120,9 @@ func (r *reader) beside(path string) {
 // found counts what was read, files and errors.
 func (r *reader) found() int { return len(r.files) + len(r.errs) }
 
-// either reads a file, or a directory of which it may be that nothing counts.
-func (r *reader) either(path string) {
+// either reads a file, or a directory of which it may be that nothing counts. A path that is
+// named itself may also be a pipe, or whatever else can be read.
+func (r *reader) either(path string, named bool) {
 	real, _ := r.folders.trace(path)
 	info, err := os.Stat(path)
 	switch {
@@ -130,6 +130,8 @@ func (r *reader) either(path string) {
 		r.errs = append(r.errs, err)
 	case info.IsDir():
 		r.directory(directory{path: path, real: real, info: info})
+	case !named && !info.Mode().IsRegular():
+		r.errs = append(r.errs, notRegular(path))
 	default:
 		r.file(path)
 	}
@@ -180,17 +182,18 @@ func (r *reader) entry(d directory, e fs.DirEntry) {
 	case info.IsDir():
 		r.directory(directory{path: path, real: real, info: info, above: &d})
 	case counts && !info.Mode().IsRegular():
-		r.errs = append(r.errs, fmt.Errorf("%s: is not a regular file", path))
+		r.errs = append(r.errs, notRegular(path))
 	case counts:
 		r.file(path)
 	}
 }
 
-// file reads one file, but no more of it than rules.Parse needs to refuse it. It may be a
-// pipe, as of a shell's <(...); one that nobody has open for writing is empty, where to open
-// it as usual would wait for somebody.
+func notRegular(path string) error { return fmt.Errorf("%s: is not a regular file", path) }
+
+// file reads one file, but no more of it than rules.Parse needs to refuse it. Of a pipe it
+// waits for whoever writes to it, so that only one that is named itself is read.
 func (r *reader) file(path string) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := os.Open(path)
 	if err != nil {
 		r.errs = append(r.errs, err)
 		return
