@@ -217,13 +217,16 @@ func blank(means string, set setter) setter {
 	}
 }
 
-// backend reads what keeps the counters: there is one.
-func backend(value string) error {
-	switch value {
-	case "redis":
-		return nil
-	case "memcache":
-		return errors.New("memcached is not supported, since it cannot count exactly: write redis, and where it is in REDIS_URL")
+// backend reads what keeps the counters. The original knows no memory.
+func backend(p *string) setter {
+	return func(value string) error {
+		switch value {
+		case "redis", "memory":
+			*p = value
+			return nil
+		case "memcache":
+			return errors.New("memcached is not supported, since it cannot count exactly: write redis, and where it is in REDIS_URL")
+		}
+		return fmt.Errorf("%.40q is not known: write redis, or memory for a single instance", value)
 	}
-	return fmt.Errorf("%.40q is not known: write redis", value)
 }

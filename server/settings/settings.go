@@ -114,6 +114,7 @@ type Mogrifier struct {
 
 // Limiter is how limits are decided and counted.
 type Limiter struct {
+	Backend           string // redis or memory
 	ExpirationJitter  time.Duration
 	LocalCacheBytes   int // 0: no local cache
 	NearLimitRatio    float32

@@ -95,7 +95,7 @@ var all = []struct {
 	{"STATS_FLUSH_INTERVAL", "Stats.FlushInterval", "10s", "1s", "1s", "0", ""},
 	{"DISABLE_STATS", "Stats.Disabled", "false", "true", "true", "", ""},
 
-	{"BACKEND_TYPE", "", "", "", "", "memcache", ""},
+	{"BACKEND_TYPE", "Limiter.Backend", "redis", "memory", "memory", "memcache", ""},
 	{"EXPIRATION_JITTER_MAX_SECONDS", "Limiter.ExpirationJitter", "5m0s", "0", "0s", "5m", ""},
 	{"LOCAL_CACHE_SIZE_IN_BYTES", "Limiter.LocalCacheBytes", "0", "1048576", "1048576", "1.5", ""},
 	{"NEAR_LIMIT_RATIO", "Limiter.NearLimitRatio", "0.8", "0.9", "0.9", "80%", ""},

@@ -123,7 +123,7 @@ func (t *Stats) rows() []row {
 
 func (l *Limiter) rows() []row {
 	return []row{
-		{"BACKEND_TYPE", "redis", blank("redis", backend), ""},
+		{"BACKEND_TYPE", "redis", blank("redis", backend(&l.Backend)), ""},
 		{"EXPIRATION_JITTER_MAX_SECONDS", "300", seconds(&l.ExpirationJitter), ""},
 		{"LOCAL_CACHE_SIZE_IN_BYTES", "0", number(&l.LocalCacheBytes, 0, 1<<30), ""},
 		{"NEAR_LIMIT_RATIO", "0.8", share(&l.NearLimitRatio), ""},

@@ -115,6 +115,21 @@ func labRequest(key, value string) *pb.RateLimitRequest {
 	}}}
 }
 
+func TestCompatCountsInMemoryAsOnRedis(t *testing.T) {
+	t.Parallel()
+	s, _ := startCompat(t, "BACKEND_TYPE", "memory", "RUNTIME_ROOT", runtimeOf(t, labRules))
+	request := labRequest("user", "a")
+	request.HitsAddend = 5 // is denied, and counted: nothing is left for a smaller one
+	answer, err := pb.NewRateLimitServiceClient(dial(t, s.grpc)).ShouldRateLimit(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []string{answer.GetOverallCode().String(), askLab(t, s, "user", "a"), askLab(t, s, "user", "b"), askLab(t, s, "own", "a"), askLab(t, s, "own", "a")}
+	if want := []string{"OVER_LIMIT", "OVER_LIMIT", "OK", "OK", "OVER_LIMIT"}; !slices.Equal(got, want) {
+		t.Errorf("answers %v, want %v", got, want)
+	}
+}
+
 func TestCompatCountsOnTheOriginalsKeys(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t, redistest.Redis7, redistest.Options{})

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"weir.dev/weir/memstore"
 	"weir.dev/weir/redisstore"
 	"weir.dev/weir/server/settings"
 	"weir.dev/weir/server/stats"
@@ -20,9 +21,12 @@ import (
 // it in any case; this is for those who would wait for ever.
 const mostCompatBudget = time.Second
 
-// newCompatStore returns the original's counters, and beside them weir's own store on the
-// same servers, for rules that name an algorithm.
+// newCompatStore returns the original's counters, and beside them weir's own store in the
+// same place, for rules that name an algorithm.
 func newCompatStore(set *settings.Settings, counts *stats.Registry) (*openStore, error) {
+	if set.Limiter.Backend == "memory" {
+		return newCompatMemory(&set.Limiter)
+	}
 	redis, err := redisOptions(&set.Redis, &set.RedisUse)
 	if err != nil {
 		return nil, err
@@ -68,8 +72,30 @@ func newCompatStore(set *settings.Settings, counts *stats.Registry) (*openStore,
 	}, nil
 }
 
+// newCompatMemory counts in this process alone, for those who try out rules or run one
+// instance.
+func newCompatMemory(l *settings.Limiter) (*openStore, error) {
+	counters, err := memstore.NewCounters(memstore.CountersOptions{CalendarMonths: l.CalendarMonths, StopWhenOver: l.StopWhenOverLimit})
+	if err != nil {
+		return nil, err
+	}
+	store, err := memstore.New(memstore.Options{})
+	if err != nil {
+		return nil, err
+	}
+	return &openStore{
+		Store:    store,
+		counters: counters,
+		nodes:    func() []redisstore.Node { return nil },
+		close:    func() error { return nil },
+	}, nil
+}
+
 // compatStoreNames are what the log says of where the counters are: never a password.
 func compatStoreNames(set *settings.Settings) []any {
+	if set.Limiter.Backend == "memory" {
+		return []any{"counters", "memory"}
+	}
 	names := []any{"redis", poolName(&set.Redis)}
 	if set.RedisUse.PerSecond {
 		names = append(names, "redis_persecond", poolName(&set.PerSecond))
