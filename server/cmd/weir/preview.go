@@ -165,7 +165,7 @@ func readLogs(ctx context.Context, log *preview.Log, paths []string, errOut io.W
 	bar := newBar(errOut, size, "reading")
 	defer bar.Clear()
 	for _, f := range files {
-		if err := log.Read(f.Name(), untilDone{ctx, io.TeeReader(f, bar)}); err != nil {
+		if err := log.Read(f.Name(), untilDone{ctx, io.TeeReader(f, shown{bar})}); err != nil {
 			return err
 		}
 	}
@@ -218,8 +218,21 @@ func openReplayStore(text string) (store preview.Store, closeStore func() error,
 	return redis, redis.Close, nil
 }
 
-// newBar returns a progress bar, which shows itself only on a terminal.
+// shown is a progress bar that takes more than its total. What is read of a pipe or of a log
+// that grows is more than was known, which is no reason to stop.
+type shown struct{ bar *progressbar.ProgressBar }
+
+func (s shown) Write(p []byte) (int, error) {
+	s.bar.Add(len(p))
+	return len(p), nil
+}
+
+// newBar returns a progress bar, which shows itself only on a terminal. A total of 0 is one
+// that is not known.
 func newBar(w io.Writer, total int64, what string) *progressbar.ProgressBar {
+	if total == 0 {
+		total = -1
+	}
 	f, ok := w.(*os.File)
 	if !ok || !term.IsTerminal(int(f.Fd())) {
 		return progressbar.DefaultSilent(total)
