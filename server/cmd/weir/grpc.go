@@ -25,6 +25,10 @@ const (
 	// minPing is the shortest interval between a client's keepalive pings. A proxy
 	// sends them as its operator says, and on idle connections too.
 	minPing = 50 * time.Millisecond
+	// greeting is how long a new connection may take until it speaks HTTP/2, its TLS
+	// included. The server does not end while one is silent, so it is well within
+	// drainTimeout; gRPC's own is 2 min, after which the process would have been killed.
+	greeting = 5 * time.Second
 )
 
 // newGRPCServer returns what answers on the gRPC listener: the protocol and its health.
@@ -33,6 +37,7 @@ func (s *server) newGRPCServer() (*grpc.Server, error) {
 		rls.ServerOption(),
 		grpc.MaxRecvMsgSize(2 * rls.MaxMessageBytes), // above its own bound, so that it can say what is wrong
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.ConnectionTimeout(greeting),
 		grpc.NumStreamWorkers(workers),
 		grpc.StreamInterceptor(s.endWithService),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPing, PermitWithoutStream: true}),
