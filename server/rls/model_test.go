@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	pb "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	"google.golang.org/protobuf/proto"
+
 	"weir.dev/weir/memstore"
 	"weir.dev/weir/server/rules"
 	"weir.dev/weir/server/stats"
@@ -389,7 +392,8 @@ func TestRandomRequestsAreAnsweredAsByTheModel(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		m := &model{rules: randomRules(r, 2, ""), counts: map[string]int64{}}
 		m.compat, m.shadow, m.quota = r.IntN(2) == 0, r.IntN(6) == 0, r.IntN(6) == 0
-		opts := Options{Shadow: m.shadow, Quota: m.quota, Stats: stats.New()}
+		opts := Options{Shadow: m.shadow, Quota: m.quota, Stats: stats.New(), Metadata: r.IntN(4) == 0}
+		opts.Headers.Counts, opts.Headers.Draft11 = r.IntN(4) == 0, r.IntN(4) == 0
 		if m.compat {
 			opts.Compat = &Compat{Counters: counters(t)}
 		}
@@ -414,6 +418,13 @@ func TestRandomRequestsAreAnsweredAsByTheModel(t *testing.T) {
 			over, statuses := m.decide(q)
 			if got, want := answered(answer, statuses), wanted(over, statuses); got != want {
 				t.Fatalf("seed %d, compat %t, shadow %t, quota %t\n%s\nrequest %s\ngot  %s\nwant %s", seed, m.compat, m.shadow, m.quota, text, said(q), got, want)
+			}
+			if h := slices.ContainsFunc(answer.Headers, func(h Header) bool { return h.Name == "Retry-After" }); h && !over {
+				t.Fatalf("seed %d: a request that may go on is told to come again: %v", seed, answer.Headers)
+			}
+			var read pb.RateLimitResponse
+			if err := proto.Unmarshal(answer.Append(nil), &read); err != nil || !proto.Equal(&read, answer.Message()) {
+				t.Fatalf("seed %d: written %v, read %v, %v", seed, answer.Message(), &read, err)
 			}
 		}
 	}
