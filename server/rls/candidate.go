@@ -108,8 +108,11 @@ func (m *metrics) forgetCandidates(old, next *ruleset) {
 	}
 	each(next, func(n name) { keep[n] = true })
 	each(old, func(n name) {
-		if !keep[n] {
-			m.candidates.DeletePartialMatch(prometheus.Labels{"domain": n.domain, "rule": n.rule, "limit": n.limit})
+		if keep[n] {
+			return
+		}
+		for _, verdict := range verdicts {
+			m.candidates.DeleteLabelValues(n.domain, n.rule, n.limit, verdict)
 		}
 	})
 }

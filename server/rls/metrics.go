@@ -126,10 +126,12 @@ func (m *metrics) forget(old, next *ruleset) {
 	keep := make(map[name]bool)
 	next.each(func(s *series) { keep[name{s.domain, s.rule}] = true })
 	old.each(func(s *series) {
-		if !keep[name{s.domain, s.rule}] {
-			labels := prometheus.Labels{"domain": s.domain, "rule": s.rule}
-			m.decisions.DeletePartialMatch(labels)
-			m.rejections.DeletePartialMatch(labels)
+		if keep[name{s.domain, s.rule}] {
+			return
+		}
+		for _, outcome := range outcomes { // a partial match would look at the series of all rules
+			m.decisions.DeleteLabelValues(s.domain, s.rule, outcome)
+			m.rejections.DeleteLabelValues(s.domain, s.rule, outcome)
 		}
 	})
 	m.forgetCandidates(old, next)
