@@ -170,7 +170,8 @@ func TestSlotOnTheMoveAgainIsFollowedByWhoMissedItsLastMove(t *testing.T) {
 	}
 }
 
-// slowRefunds is a connection that keeps refunds back until it is let go.
+// slowRefunds is a connection that keeps refunds back until it is let go, or for as long as
+// anybody may wait.
 type slowRefunds struct {
 	net.Conn
 	free <-chan struct{}
@@ -178,7 +179,10 @@ type slowRefunds struct {
 
 func (c slowRefunds) Write(b []byte) (int, error) {
 	if bytes.Contains(b, []byte(live.refund.sha)) || bytes.Contains(b, []byte(live.refund.text)) {
-		<-c.free
+		select {
+		case <-c.free:
+		case <-time.After(patient):
+		}
 	}
 	return c.Conn.Write(b)
 }
