@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -194,6 +195,15 @@ func (l *link) get(b *budget) (rueidis.Client, error) {
 	return nil, &Error{Unreachable, false, failure}
 }
 
+// command returns the call of a script, by its SHA-1 or whole.
+func (sc script) command(client rueidis.Client, whole bool, keys, args []string) rueidis.Completed {
+	verb, body := "EVALSHA", sc.sha
+	if whole {
+		verb, body = "EVAL", sc.text
+	}
+	return client.B().Arbitrary(verb, body, decimal(int64(len(keys)))).Keys(keys...).Args(args...).Build()
+}
+
 // run calls a script, and calls it again where it certainly did not run and the budget
 // lasts. A node that fails is not called.
 func (l *link) run(b *budget, sc script, keys, args []string) (reply rueidis.RedisMessage, err error) {
@@ -211,20 +221,22 @@ func (l *link) run(b *budget, sc script, keys, args []string) (reply rueidis.Red
 	if e := l.reach(b, n, client, keys[0]); e != nil {
 		return reply, e
 	}
-	c := call{script: sc, keys: keys, args: args}
+	whole := false
+	var last *Error
 	for wait := firstWait; ; wait = min(2*wait, longestWait) {
-		if reply, err = client.Do(b, c.command(client)).ToMessage(); err != nil {
-			reply, err = l.follow(b, client, &c, err)
+		if reply, err = client.Do(b, sc.command(client, whole, keys, args)).ToMessage(); err != nil {
+			// The keys are copied here alone, so that they need no allocation elsewhere.
+			reply, err = l.follow(b, client, &call{script: sc, whole: whole, keys: slices.Clone(keys), args: args}, err)
 		}
 		if err == nil {
 			return reply, nil
 		}
-		if noScript(err) && !c.whole {
-			c.whole = true
+		if noScript(err) && !whole {
+			whole = true
 			continue
 		}
-		if c.last = classify(err).after(c.last); !c.last.again() || !b.sleep(wait) {
-			return reply, c.last
+		if last = classify(err).after(last); !last.again() || !b.sleep(wait) {
+			return reply, last
 		}
 	}
 }
@@ -287,13 +299,9 @@ type call struct {
 	node   *node
 }
 
-// command returns the call as it is sent: the script by its SHA-1, or whole.
+// command returns the call as it is sent.
 func (c *call) command(client rueidis.Client) rueidis.Completed {
-	verb, body := "EVALSHA", c.script.sha
-	if c.whole {
-		verb, body = "EVAL", c.script.text
-	}
-	return client.B().Arbitrary(verb, body, decimal(int64(len(c.keys)))).Keys(c.keys...).Args(c.args...).Build()
+	return c.script.command(client, c.whole, c.keys, c.args)
 }
 
 // runAll makes calls in parallel, one round trip a node, and those again that certainly

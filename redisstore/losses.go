@@ -75,11 +75,15 @@ func (l *losses) refresh(client rueidis.Client, nodes *nodes, now time.Time) {
 	}()
 }
 
-// askStatistics asks for one section at a time: before 7.0 INFO takes no more.
+// askStatistics asks for one section at a time, for before 7.0 INFO takes no more, and over a
+// connection of its own: one that two have shared at the same time the client serves by
+// goroutines from then on, at a fifth more time for who asks alone.
 func askStatistics(ctx context.Context, client rueidis.Client) (is statistics, ok bool) {
+	own, release := client.Dedicate()
+	defer release()
 	var text strings.Builder
 	for _, section := range []string{"server", "stats", "commandstats"} {
-		part, err := client.Do(ctx, client.B().Info().Section(section).Build()).ToString()
+		part, err := own.Do(ctx, own.B().Info().Section(section).Build()).ToString()
 		if err != nil {
 			return is, false
 		}
