@@ -13,6 +13,7 @@ const mostReceipts = 64
 
 // block is units taken ahead. The zero block is none.
 type block struct {
+	serial        uint64 // tells the blocks of a shard apart; from 1
 	granted, left int64
 	reserved      int64   // spent for a group that the store has not decided yet
 	asked         instant // before it was asked for
@@ -32,7 +33,8 @@ type receipt struct{ at, remaining, taken int64 }
 // else of the older.
 func (sh *shard) keep(e *entry, units int64, d *weir.Decision, asked instant) {
 	expiry := e.terms.Expiry
-	b := block{granted: units, left: units, asked: asked, at: d.AtMicros, mark: d.AtMicros + d.ResetAfter.Microseconds(), end: math.MaxInt64}
+	sh.serials++
+	b := block{serial: sh.serials, granted: units, left: units, asked: asked, at: d.AtMicros, mark: d.AtMicros + d.ResetAfter.Microseconds(), end: math.MaxInt64}
 	if e.limit.Algorithm() != weir.GCRA {
 		period := e.limit.Period().Microseconds()
 		left := period - d.AtMicros%period
@@ -100,7 +102,7 @@ func (e *entry) spend(ask *weir.Ask, now instant, d *weir.Decision) bool {
 		if stamp >= b.end {
 			continue
 		}
-		e.stamp = stamp
+		e.stamp, e.spent = stamp, b.serial
 		b.left -= ask.Cost
 		*d = weir.Decision{
 			Allowed: true, Source: weir.FromLease, Taken: ask.Cost, AtMicros: stamp,
@@ -115,29 +117,39 @@ func (e *entry) spend(ask *weir.Ask, now instant, d *weir.Decision) bool {
 	return false
 }
 
-// reserve keeps the block of a spend that may have to be undone.
-func (e *entry) reserve(d *weir.Decision) {
-	if b := e.blockOf(d); b != nil {
-		b.reserved += d.Taken
-	}
+// reserve keeps the block of the last spend, which may have to be undone, and returns its
+// serial. A decision does not tell: blocks of one window are as new at the same moment.
+func (e *entry) reserve(units int64) (serial uint64) {
+	e.live(e.spent).reserved += units
+	return e.spent
 }
 
 // release ends a reservation. It undoes the spend if it is to and the block is still live,
 // and reports whether it did.
-func (e *entry) release(d *weir.Decision, undo bool) bool {
-	b := e.blockOf(d)
-	if b == nil || b.reserved < d.Taken {
+func (e *entry) release(serial uint64, units int64, undo bool) bool {
+	b := e.live(serial)
+	if b == nil {
 		return false
 	}
-	b.reserved -= d.Taken
+	b.reserved -= units
 	if undo {
-		b.left += d.Taken
+		b.left += units
 		e.stamp++ // no later decision has the receipt of an earlier one
 	}
 	return undo
 }
 
-// blockOf returns the live block that made a decision, or nil.
+// live returns the live block of a serial, or nil.
+func (e *entry) live(serial uint64) *block {
+	for i := range e.blocks {
+		if b := &e.blocks[i]; b.live() && b.serial == serial {
+			return b
+		}
+	}
+	return nil
+}
+
+// blockOf returns a live block that may have made a decision, or nil.
 func (e *entry) blockOf(d *weir.Decision) *block {
 	for i := range e.blocks {
 		b := &e.blocks[i]

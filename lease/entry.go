@@ -24,6 +24,7 @@ type shard struct {
 	hand    int
 	most    int
 	closed  bool
+	serials uint64 // that blocks have got
 	counts  Stats
 	_       [64]byte // apart from the next shard's lock
 }
@@ -39,6 +40,7 @@ type entry struct {
 	last  instant // when it was asked last
 
 	blocks    [2]block      // the older first
+	spent     uint64        // the serial of the one that was spent from last
 	remaining int64         // what the store had left at the last grant
 	stamp     int64         // the latest AtMicros of a block's decisions
 	used      []receipt     // of refunds into the blocks

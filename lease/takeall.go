@@ -14,10 +14,16 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 		return err
 	}
 	clear(decisions)
+	var few [8]uint64
+	blocks := few[:] // the serials of those that decisions are from
+	if len(asks) > len(blocks) {
+		blocks = make([]uint64, len(asks))
+	}
 	open := 0       // those without an answer; some that are denied may have to be asked too
 	settled := true // whether those that are not Alone have theirs
 	for i := range asks {
-		if !s.answerOne(&asks[i], &decisions[i]) {
+		var ok bool
+		if blocks[i], ok = s.answerOne(&asks[i], &decisions[i]); !ok {
 			open++
 			settled = settled && asks[i].Alone
 		}
@@ -36,7 +42,7 @@ func (s *Store) TakeAll(ctx context.Context, asks []weir.Ask, decisions []weir.D
 	}
 	for i := range asks {
 		if decisions[i].Source == weir.FromLease {
-			s.confirm(&asks[i], &decisions[i], err == nil && (!denied || asks[i].Alone))
+			s.confirm(&asks[i], &decisions[i], blocks[i], err == nil && (!denied || asks[i].Alone))
 		}
 	}
 	if err != nil {
@@ -54,8 +60,9 @@ func blame(err error, decisions []weir.Decision) {
 	}
 }
 
-// answerOne answers one of several questions without a call, if it can.
-func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
+// answerOne answers one of several questions without a call, if it can, and returns the
+// serial of the block that did, in which the units are reserved, or 0.
+func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) (block uint64, ok bool) {
 	id, sh := s.locate(ask.Name, ask.Key)
 	now := s.clock()
 	sh.mu.Lock()
@@ -63,20 +70,20 @@ func (s *Store) answerOne(ask *weir.Ask, d *weir.Decision) bool {
 	sh.counts.Asks++
 	e := s.entry(sh, id, ask, now)
 	if e == nil {
-		return false
+		return 0, false
 	}
 	e.demand(now, ask.Cost)
 	if !sh.answer(e, ask, now, d) {
-		return false
+		return 0, false
 	}
 	if d.Source == weir.FromLease {
-		e.reserve(d)
+		block = e.reserve(d.Taken)
 	}
 	at := place{sh, e}
 	if size := s.refillSize(at, now); size > 0 {
 		s.refill(at, *ask, size)
 	}
-	return true
+	return block, true
 }
 
 // askRest asks the store, in one question, what blocks do not answer. A question that was
@@ -166,10 +173,10 @@ func askedTwice(asks []weir.Ask) func(n int) bool {
 
 // confirm ends the reservation of what a block gave to a question, and puts it back if the
 // question is held back.
-func (s *Store) confirm(ask *weir.Ask, d *weir.Decision, charged bool) {
+func (s *Store) confirm(ask *weir.Ask, d *weir.Decision, block uint64, charged bool) {
 	id, sh := s.locate(ask.Name, ask.Key)
 	sh.mu.Lock()
-	if e := sh.entries[id]; e != nil && e.limit == ask.Limit && e.release(d, !charged) {
+	if e := sh.entries[id]; e != nil && e.limit == ask.Limit && e.release(block, d.Taken, !charged) {
 		sh.counts.Returned += uint64(d.Taken)
 	}
 	sh.mu.Unlock()
