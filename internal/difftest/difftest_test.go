@@ -197,7 +197,6 @@ func TestBothStoresAnswerSeveralAlike(t *testing.T) {
 
 // several asks both stores questions about several limits of a few keys.
 func several(t *rapid.T, store *redisstore.Store) {
-	ctx := context.Background()
 	local, err := memstore.New(memstore.Options{MaxKeys: 1 << 16})
 	if err != nil {
 		t.Fatal(err)
@@ -226,26 +225,14 @@ func several(t *rapid.T, store *redisstore.Store) {
 				Partial: rapid.IntRange(0, 5).Draw(t, "partial") == 0, Alone: rapid.IntRange(0, 4).Draw(t, "alone") == 0,
 			}
 		}
-		got, want := make([]weir.Decision, len(asks)), make([]weir.Decision, len(asks))
-		if err := store.TakeAt(ctx, now, asks, got); err != nil {
-			t.Fatal(err)
-		}
-		if err := local.TakeAt(ctx, now, asks, want); err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("at %d %+v: %+v", now, asks, got)
-		for i := range asks {
-			if got[i] != want[i] {
-				t.Fatalf("ask %d of %+v at %d:\nredis  %+v\nmemory %+v", i, asks, now, got[i], want[i])
-			}
-		}
+		agree(t, store, local, now, asks)
 	}
 }
 
 // counters are what both stores that count as envoyproxy/ratelimit does are.
 type counters interface {
 	weir.Store
-	TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error
+	replayer
 }
 
 func TestBothCountersAnswerAlike(t *testing.T) {
@@ -274,7 +261,7 @@ func TestBothCountersAnswerAlike(t *testing.T) {
 // counted asks both counters about a few keys, under limits that change.
 func counted(t *rapid.T, shared, local counters) {
 	const day = 24 * time.Hour
-	ctx, run := context.Background(), fresh.Add(1)
+	run := fresh.Add(1)
 	now, started := rapid.SampledFrom(starts[:4]).Draw(t, "start"), time.Now()
 	for range rapid.IntRange(1, 25).Draw(t, "n") {
 		if time.Since(started) > 50*time.Second {
@@ -291,23 +278,35 @@ func counted(t *rapid.T, shared, local counters) {
 				Cost: rapid.OneOf(rapid.Int64Range(0, 3), drawn(limit.Units()), rapid.Int64Min(0)).Draw(t, "cost"),
 			}
 		}
-		got, want := make([]weir.Decision, len(asks)), make([]weir.Decision, len(asks))
-		if err := shared.TakeAt(ctx, now, asks, got); err != nil {
-			t.Fatal(err)
-		}
-		if err := local.TakeAt(ctx, now, asks, want); err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("at %d %+v: %+v", now, asks, got)
-		for i := range asks {
-			if got[i] != want[i] {
-				t.Fatalf("ask %d of %+v at %d:\nredis  %+v\nmemory %+v", i, asks, now, got[i], want[i])
-			}
-		}
+		agree(t, shared, local, now, asks)
 	}
 }
 
 // drawn draws a cost near a limit.
 func drawn(units int64) *rapid.Generator[int64] {
 	return rapid.Int64Range(max(units-2, 0), units+2)
+}
+
+// replayer answers at times of the caller's.
+type replayer interface {
+	TakeAt(ctx context.Context, atMicros int64, asks []weir.Ask, decisions []weir.Decision) error
+}
+
+// agree asks both the same, and fails unless every answer is the same.
+func agree(t *rapid.T, redis, memory replayer, now int64, asks []weir.Ask) {
+	t.Helper()
+	got, want := make([]weir.Decision, len(asks)), make([]weir.Decision, len(asks))
+	ctx := context.Background()
+	if err := redis.TakeAt(ctx, now, asks, got); err != nil {
+		t.Fatal(err)
+	}
+	if err := memory.TakeAt(ctx, now, asks, want); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("at %d %+v: %+v", now, asks, got)
+	for i := range asks {
+		if got[i] != want[i] {
+			t.Fatalf("ask %d of %+v at %d:\nredis  %+v\nmemory %+v", i, asks, now, got[i], want[i])
+		}
+	}
 }
